@@ -1,0 +1,1 @@
+"""Cost models: seconds and memory of one role, from measured points, each number with its origin."""

@@ -1,0 +1,85 @@
+"""A number with its unit, its error and where it came from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+__all__ = ["Estimate", "Origin", "exactly", "total"]
+
+
+class Origin(str, Enum):
+    """Say how a number was come by; a sum has the weakest origin of its parts."""
+
+    MEASURED = "measured"
+    INTERPOLATED = "interpolated"
+    EXTRAPOLATED = "extrapolated"
+    ASSUMED = "assumed"
+
+    @property
+    def weakness(self) -> int:
+        """Rank origins: 0 is the most trusted."""
+        return list(Origin).index(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A value with its bounds (`low` ≤ `value` ≤ `high`), unit, origin and the rows behind it."""
+
+    value: float
+    low: float
+    high: float
+    unit: str
+    origin: Origin
+    rows: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.low <= self.value <= self.high:  # also refuses NaN
+            raise ValueError(f"bounds out of order: {self.low} ≤ {self.value} ≤ {self.high} {self.unit}")
+
+    def scaled(self, factor: float) -> Estimate:
+        """Multiply by an exact, non-negative factor without a unit."""
+        return Estimate(
+            self.value * factor, self.low * factor, self.high * factor, self.unit, self.origin, self.rows
+        )
+
+    def plus(self, other: Estimate) -> Estimate:
+        """Add a number of the same unit; bounds add too (errors are not assumed independent)."""
+        if other.unit != self.unit:
+            raise ValueError(f"cannot add {other.unit} to {self.unit}")
+        return Estimate(
+            self.value + other.value,
+            self.low + other.low,
+            self.high + other.high,
+            self.unit,
+            max(self.origin, other.origin, key=lambda origin: origin.weakness),
+            tuple(dict.fromkeys(self.rows + other.rows)),
+        )
+
+    def at_least(self, other: Estimate) -> Estimate:
+        """Take the larger of two numbers of one unit, bound by bound."""
+        if other.unit != self.unit:
+            raise ValueError(f"cannot compare {other.unit} with {self.unit}")
+        larger = self if self.value >= other.value else other
+        return Estimate(
+            larger.value,
+            max(self.low, other.low),
+            max(self.high, other.high),
+            self.unit,
+            larger.origin,
+            larger.rows,
+        )
+
+
+def exactly(value: float, unit: str, origin: Origin = Origin.ASSUMED) -> Estimate:
+    """Make a number without error, as the user stated it."""
+    return Estimate(value, value, value, unit, origin)
+
+
+def total(parts: Iterable[Estimate], unit: str) -> Estimate:
+    """Add numbers of one unit; the sum of none is an exact, measured 0."""
+    result = Estimate(0.0, 0.0, 0.0, unit, Origin.MEASURED)
+    for part in parts:
+        result = result.plus(part)
+    return result

@@ -1,0 +1,184 @@
+"""The plan: which way each task runs, on which GPUs, how good that is and how good it could be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from libra_plan.models.parallelism import Layout
+from libra_plan.models.quantities import Estimate
+from libra_plan.models.topology import GpuId
+from libra_plan.planner.problem import StageOption
+
+__all__ = [
+    "Certificate",
+    "Column",
+    "CpuShare",
+    "MemoryMode",
+    "Phase",
+    "Plan",
+    "Pool",
+    "PlacedRole",
+    "QueuedTask",
+    "RoleChoice",
+    "RunningTask",
+    "Status",
+]
+
+
+class MemoryMode(str, Enum):
+    """Say what roles of a shared pool do with their state while another one works."""
+
+    RESIDENT = "resident"
+    SLEEP = "sleep"
+
+
+class Status(str, Enum):
+    """Say what is known about the plan's objective."""
+
+    OPTIMAL = "optimal"
+    FEASIBLE = "feasible"
+
+
+@dataclass(frozen=True, slots=True)
+class RoleChoice:
+    """A role with the option it runs in."""
+
+    role: str
+    option: StageOption
+
+    @property
+    def layout(self) -> Layout:
+        """Give the layout of one replica."""
+        return self.option.layout
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """A set of GPUs, in `blocks` equal blocks of `block_gpus`, that its roles take in turn.
+
+    A block never straddles a node unless it fills whole nodes. A role may use fewer GPUs than the
+    pool has.
+    """
+
+    gpu_class: str
+    choices: tuple[RoleChoice, ...]
+    block_gpus: int
+    blocks: int
+    memory_mode: MemoryMode
+    peak_mib: float
+
+    @property
+    def gpus(self) -> int:
+        """Count the GPUs."""
+        return self.block_gpus * self.blocks
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """Pools on disjoint GPUs that run against each other as the task's coupling says."""
+
+    pools: tuple[Pool, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One complete way to run one task: phases that take the same GPUs one after the other.
+
+    Nearly always there is one phase. `blocks` lists (GPU class, block size, number) over the whole
+    column. `step_time_s` includes the switches inside pools and the weight hand-over.
+    """
+
+    task: str
+    phases: tuple[Phase, ...]
+    step_time_s: Estimate
+    blocks: tuple[tuple[str, int, int], ...]
+    peak_mib: float
+
+    @property
+    def gpus(self) -> int:
+        """Count the GPUs the column holds."""
+        return sum(size * number for _, size, number in self.blocks)
+
+    @property
+    def steps_per_s(self) -> float:
+        """Give the throughput, steps per second."""
+        return 1.0 / self.step_time_s.value
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedRole:
+    """A role on GPUs: `replicas[i]` lists the GPUs of replica i in rank order."""
+
+    role: str
+    choice: RoleChoice
+    replicas: tuple[tuple[GpuId, ...], ...]
+
+    @property
+    def gpus(self) -> tuple[GpuId, ...]:
+        """List all GPUs in rank order: by replica, then by rank within it."""
+        return tuple(gpu for replica in self.replicas for gpu in replica)
+
+
+@dataclass(frozen=True, slots=True)
+class CpuShare:
+    """Workers of a CPU-only role on one node."""
+
+    role: str
+    node: str
+    workers: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunningTask:
+    """A task with its column, its GPUs and its throughput against its weighted fair share."""
+
+    task: str
+    column: Column
+    roles: tuple[PlacedRole, ...]
+    cpu: tuple[CpuShare, ...]
+    normalised: float
+    moved: bool = False
+
+    @property
+    def gpus(self) -> tuple[GpuId, ...]:
+        """List the GPUs it holds, each once, in order."""
+        return tuple(sorted({gpu for role in self.roles for gpu in role.gpus}))
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedTask:
+    """A task that waits: a stable code for scripts and a sentence for people."""
+
+    task: str
+    code: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """What is proven: no plan of this problem is worth more than `bound`.
+
+    `gap` = (bound − objective) / max(|objective|, 1e-9). `bounds` names every bound that was
+    computed (`lp`, `cp-sat`); `bound` is the least of them. `baselines` holds the objectives of
+    the equal split, greedy and running plans, where they exist.
+    """
+
+    policy: str
+    status: Status
+    objective: float
+    bound: float
+    gap: float
+    bounds: tuple[tuple[str, float], ...] = ()
+    baselines: tuple[tuple[str, float], ...] = ()
+    columns: int = 0
+    deterministic: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The answer: running tasks in problem order, queued tasks with reasons, and the proof."""
+
+    running: tuple[RunningTask, ...]
+    queued: tuple[QueuedTask, ...]
+    certificate: Certificate

@@ -1,0 +1,155 @@
+"""The problem a solver gets: the cluster and, for every task, what each role costs in each form.
+
+All numbers are already priced by the cost models, so that solvers, the verifier and the test
+oracle read one frozen table and nothing in it can drift during a solve.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import cached_property
+
+from libra_plan.models.parallelism import Layout
+from libra_plan.models.quantities import Estimate
+from libra_plan.models.topology import Cluster, GpuId
+
+__all__ = ["Arrangement", "Coupling", "CouplingKind", "Policy", "Problem", "Role", "StageOption", "Task"]
+
+
+class Policy(str, Enum):
+    """Say what the plan maximises."""
+
+    THROUGHPUT = "throughput"
+    MAX_MIN = "max-min"
+
+
+class CouplingKind(str, Enum):
+    """Say how the pools of one phase run against each other (design: vocabulary, `coupling`)."""
+
+    SYNC = "sync"
+    ASYNC = "async"
+    PIPELINED = "pipelined"
+
+
+class Arrangement(str, Enum):
+    """Name the shapes of a column that a task's framework allows."""
+
+    COLOCATED = "colocated"
+    SEPARATE = "separate"
+    HYBRID = "hybrid"
+
+
+@dataclass(frozen=True, slots=True)
+class Coupling:
+    """How pools overlap: `sync` adds times, `async` takes the largest, `pipelined` in between.
+
+    `groups` is the number of micro-groups a pipelined step is cut into: with pool times t_i the
+    phase takes Σt_i/groups + (1 − 1/groups)·max t_i. `staleness` is the bound async runs under,
+    in policy versions; it must be ≥ 1 for async and 0 for sync.
+    """
+
+    kind: CouplingKind
+    staleness: int = 0
+    groups: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StageOption:
+    """One way to run one role: layout and replicas on a GPU class, with its price.
+
+    `time_s`: seconds for the role's work of one step. Memory is per GPU, MiB: `peak_mib` while the
+    role works (upper bound), `static_mib` of it that stays when it pauses with its state resident,
+    `asleep_mib` what remains when its state is put to host memory. `host_static_mib` per GPU is
+    what that state then takes there. `sleep_s` and `wake_s` are the seconds to put it to sleep and
+    to wake it, None when the role cannot sleep.
+    """
+
+    gpu_class: str
+    layout: Layout
+    replicas: int
+    time_s: Estimate
+    peak_mib: float
+    static_mib: float
+    asleep_mib: float
+    host_static_mib: float
+    sleep_s: float | None
+    wake_s: float | None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def gpus(self) -> int:
+        """Count the GPUs it takes."""
+        return self.replicas * self.layout.gpus_per_replica
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """A part of a task. A CPU-only role has no options and `cpu_cores`/`host_memory_mib` to place.
+
+    `cpu_cores_per_gpu` and `host_memory_mib_per_gpu` are taken on the node of each GPU; the plain
+    `cpu_cores` and `host_memory_mib` (for the whole role, in `cpu_workers` equal parts that may go
+    to different nodes) are for CPU-only roles. `pinned_gpus`, when not empty, is exactly the set
+    of GPUs the role runs on.
+    """
+
+    id: str
+    kind: str
+    options: tuple[StageOption, ...] = ()
+    min_gpus: int = 1
+    max_gpus: int | None = None
+    pinned_gpus: frozenset[GpuId] = frozenset()
+    excluded_gpus: frozenset[GpuId] = frozenset()
+    cpu_cores_per_gpu: float = 0.0
+    host_memory_mib_per_gpu: float = 0.0
+    cpu_workers: int = 0
+    cpu_cores: float = 0.0
+    host_memory_mib: float = 0.0
+    refusals: tuple[str, ...] = ()
+
+    @property
+    def on_gpu(self) -> bool:
+        """Tell roles that hold GPUs from CPU-only ones."""
+        return self.cpu_workers == 0
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A post-training job: its roles in stage order, how they couple, and what it is worth.
+
+    `sync_s` is the weight hand-over from training to rollout per step, seconds, charged when they
+    are in different pools. `restart_s` is the work lost when its placement changes, seconds.
+    """
+
+    id: str
+    weight: float
+    roles: tuple[Role, ...]
+    coupling: Coupling
+    arrangements: frozenset[Arrangement] = frozenset(Arrangement)
+    samples_per_step: float | None = None
+    tokens_per_step: float | None = None
+    sync_s: float = 0.0
+    restart_s: float = 0.0
+    min_gpus: int = 0
+    max_gpus: int | None = None
+
+    @property
+    def gpu_roles(self) -> tuple[Role, ...]:
+        """List the roles that hold GPUs, in stage order."""
+        return tuple(role for role in self.roles if role.on_gpu)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A frozen planning problem. `horizon_s`: time over which a change must pay for itself."""
+
+    cluster: Cluster
+    tasks: tuple[Task, ...]
+    policy: Policy = Policy.THROUGHPUT
+    horizon_s: float = 3600.0
+    input_digests: dict[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def task_of(self) -> dict[str, Task]:
+        """Map tasks by id."""
+        return {task.id: task for task in self.tasks}

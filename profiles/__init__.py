@@ -1,0 +1,1 @@
+"""Schemas, readers and importers of profiles, workloads and clusters; the shipped measurements."""
