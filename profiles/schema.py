@@ -29,8 +29,8 @@ __all__ = [
     "RoleSpec",
     "Software",
     "TaskSpec",
-    "WorkloadFile",
     "WorkSpec",
+    "WorkloadFile",
 ]
 
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$", max_length=63)]
@@ -60,7 +60,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 # ---------------------------------------------------------------- profile
 
 
-class ModelShape(_File, kw_only=True):
+class ModelShape(_File, frozen=True, kw_only=True):
     """The dimensions of a transformer that costs and divisibility laws need."""
 
     id: str
@@ -78,7 +78,7 @@ class ModelShape(_File, kw_only=True):
     config_sha256: str | None = None
 
 
-class Hardware(_File, kw_only=True):
+class Hardware(_File, frozen=True, kw_only=True):
     """What the points were measured on. `gpu_class` is the key that must match the cluster's."""
 
     gpu_class: Name
@@ -96,7 +96,7 @@ class Hardware(_File, kw_only=True):
     cpu: str | None = None
 
 
-class Software(_File, kw_only=True):
+class Software(_File, frozen=True, kw_only=True):
     """The stack: two profiles with different software are different profiles."""
 
     framework: str
@@ -114,7 +114,7 @@ class Software(_File, kw_only=True):
     flags: dict[str, str | int | float | bool] = {}
 
 
-class Method(_File, kw_only=True):
+class Method(_File, frozen=True, kw_only=True):
     """How it was measured."""
 
     date: str | None = None
@@ -128,7 +128,7 @@ class Method(_File, kw_only=True):
     tpot_definition: str | None = None
 
 
-class Provenance(_File, kw_only=True):
+class Provenance(_File, frozen=True, kw_only=True):
     """Where the points come from; `points_sha256` pins the file."""
 
     kind: Literal["measured", "published", "simulated", "derived"]
@@ -140,7 +140,7 @@ class Provenance(_File, kw_only=True):
     licence: str | None = None
 
 
-class ProfileFile(_File, kw_only=True):
+class ProfileFile(_File, frozen=True, kw_only=True):
     """`profile.yaml`: one model, one phase, one stack on one GPU class; the points lie beside it."""
 
     schema_version: Literal[1]
@@ -154,7 +154,7 @@ class ProfileFile(_File, kw_only=True):
     points: str = "points.csv"
 
 
-class Point(_File, kw_only=True):
+class Point(_File, frozen=True, kw_only=True):
     """One row of `points.csv`. What a phase does not use is empty.
 
     decode: one step of `batch_sequences` at context `seq_len_tokens`. serve: TPOT at concurrency
@@ -187,13 +187,13 @@ class Point(_File, kw_only=True):
 # ---------------------------------------------------------------- workload
 
 
-class Fixed(_File, kw_only=True, tag="fixed", tag_field="kind"):
+class Fixed(_File, frozen=True, kw_only=True, tag="fixed", tag_field="kind"):
     """Every length is the same."""
 
     tokens: Count
 
 
-class LogNormal(_File, kw_only=True, tag="lognormal", tag_field="kind"):
+class LogNormal(_File, frozen=True, kw_only=True, tag="lognormal", tag_field="kind"):
     """A long-tailed length: log-normal with this median and sigma, cut at `max_tokens`."""
 
     median_tokens: Positive
@@ -201,14 +201,14 @@ class LogNormal(_File, kw_only=True, tag="lognormal", tag_field="kind"):
     max_tokens: Count
 
 
-class Histogram(_File, kw_only=True, tag="histogram", tag_field="kind"):
+class Histogram(_File, frozen=True, kw_only=True, tag="histogram", tag_field="kind"):
     """Lengths in bins: `edges_tokens` has one more entry than `counts`."""
 
     edges_tokens: tuple[Whole, ...]
     counts: tuple[NonNegative, ...]
 
 
-class Trace(_File, kw_only=True, tag="trace", tag_field="kind"):
+class Trace(_File, frozen=True, kw_only=True, tag="trace", tag_field="kind"):
     """Observed lengths: a text or CSV file with one length a line, relative to the workload."""
 
     file: str
@@ -217,7 +217,7 @@ class Trace(_File, kw_only=True, tag="trace", tag_field="kind"):
 Distribution = Fixed | LogNormal | Histogram | Trace
 
 
-class WorkSpec(_File, kw_only=True):
+class WorkSpec(_File, frozen=True, kw_only=True):
     """The work of one step of a task."""
 
     samples: Count
@@ -226,7 +226,7 @@ class WorkSpec(_File, kw_only=True):
     turns: Count = 1
 
 
-class CouplingSpec(_File, kw_only=True):
+class CouplingSpec(_File, frozen=True, kw_only=True):
     """How the task's pools overlap; `staleness_steps` ≥ 1 only with async."""
 
     kind: Literal["sync", "async", "pipelined"] = "sync"
@@ -234,7 +234,7 @@ class CouplingSpec(_File, kw_only=True):
     groups: Count | None = None
 
 
-class LayoutSpec(_File, kw_only=True):
+class LayoutSpec(_File, frozen=True, kw_only=True):
     """A layout the role may use; data parallelism is the planner's to choose."""
 
     tp: Count = 1
@@ -243,7 +243,7 @@ class LayoutSpec(_File, kw_only=True):
     ep: Count = 1
 
 
-class RoleSpec(_File, kw_only=True):
+class RoleSpec(_File, frozen=True, kw_only=True):
     """A role of a task. GPU roles name their profiles; `env` states its CPU need and tool waits.
 
     `profiles`: one profile id per phase the role goes through (rollout: decode or serve, and
@@ -271,7 +271,7 @@ class RoleSpec(_File, kw_only=True):
     command: tuple[str, ...] = ()
 
 
-class LifecycleSpec(_File, kw_only=True):
+class LifecycleSpec(_File, frozen=True, kw_only=True):
     """How the task is stopped and resumed; what the manifest hands to launchers."""
 
     stop_signal: Literal["SIGTERM", "SIGINT", "SIGUSR1"] = "SIGTERM"
@@ -280,7 +280,7 @@ class LifecycleSpec(_File, kw_only=True):
     restart_s: NonNegative | None = None
 
 
-class TaskSpec(_File, kw_only=True):
+class TaskSpec(_File, frozen=True, kw_only=True):
     """A post-training job that wants GPUs."""
 
     id: Name
@@ -295,7 +295,7 @@ class TaskSpec(_File, kw_only=True):
     max_gpus: Count | None = None
 
 
-class WorkloadFile(_File, kw_only=True):
+class WorkloadFile(_File, frozen=True, kw_only=True):
     """`workload.yaml`: the tasks that share a cluster."""
 
     schema_version: Literal[1]
@@ -306,7 +306,7 @@ class WorkloadFile(_File, kw_only=True):
 # ---------------------------------------------------------------- cluster
 
 
-class GpuSpec(_File, kw_only=True):
+class GpuSpec(_File, frozen=True, kw_only=True):
     """One GPU of a node."""
 
     index: Whole
@@ -315,7 +315,7 @@ class GpuSpec(_File, kw_only=True):
     excluded: bool = False
 
 
-class NodeSpec(_File, kw_only=True):
+class NodeSpec(_File, frozen=True, kw_only=True):
     """One node: either `gpu_count` equal GPUs, or `gpus` one by one."""
 
     id: Name
@@ -331,7 +331,7 @@ class NodeSpec(_File, kw_only=True):
     excluded: bool = False
 
 
-class ClusterFile(_File, kw_only=True):
+class ClusterFile(_File, frozen=True, kw_only=True):
     """`cluster.yaml`: the nodes and the bandwidth inside and between them."""
 
     schema_version: Literal[1]
