@@ -1,4 +1,4 @@
-"""The typed, frozen schema of every file a user writes: profile, workload, cluster.
+"""The typed, frozen schema of every file a user writes: profile, switching, workload, cluster.
 
 Units are in the key. Unknown keys, wrong types and missing units are refused by the reader
 (`document.py`), which knows the line of every key.
@@ -27,13 +27,16 @@ __all__ = [
     "Provenance",
     "RoleKind",
     "RoleSpec",
+    "SharedRate",
     "Software",
+    "Spread",
+    "SwitchingFile",
     "TaskSpec",
     "WorkSpec",
     "WorkloadFile",
 ]
 
-Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$", max_length=63)]
+Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$(?!\n)", max_length=63)]
 Positive = Annotated[float, Meta(gt=0)]
 NonNegative = Annotated[float, Meta(ge=0)]
 Count = Annotated[int, Meta(ge=1)]
@@ -132,7 +135,7 @@ class Provenance(_File, frozen=True, kw_only=True):
     """Where the points come from; `points_sha256` pins the file."""
 
     kind: Literal["measured", "published", "simulated", "derived"]
-    points_sha256: Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+    points_sha256: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$(?!\n)")]
     source: str | None = None
     source_sha256: str | None = None
     source_url: str | None = None
@@ -152,6 +155,7 @@ class ProfileFile(_File, frozen=True, kw_only=True):
     method: Method
     provenance: Provenance
     points: str = "points.csv"
+    notes: str = ""
 
 
 class Point(_File, frozen=True, kw_only=True):
@@ -182,6 +186,56 @@ class Point(_File, frozen=True, kw_only=True):
     peak_reserved_mib: Positive | None = None
     device_used_mib: Positive | None = None
     kv_capacity_tokens: Count | None = None
+
+
+# ---------------------------------------------------------------- switching
+
+
+class Spread(_File, frozen=True, kw_only=True):
+    """A measured quantity: its median, least and greatest value, and the 90th percentile of `n` readings.
+
+    The unit is in the key that holds the spread.
+    """
+
+    typical: Positive
+    low: Positive
+    high: Positive
+    p90: Positive
+    n: Count
+
+
+class SharedRate(_File, frozen=True, kw_only=True):
+    """Two processes time-slicing one GPU: the share of its own solo rate that each kept."""
+
+    a: str
+    b: str
+    rate_a: Positive
+    rate_b: Positive
+
+
+class SwitchingFile(_File, frozen=True, kw_only=True):
+    """`switching.yaml`: what it costs to start, stop and move a role on one GPU class.
+
+    `start_s`: from the launcher's start to ranks ready to work (imports, CUDA, NCCL). `save` and
+    `load`: a checkpoint through the file system. `p2p`: GPU to GPU in one node; `pinned_host` and
+    `pageable_host`: GPU to host memory. Absent means not measured.
+    """
+
+    schema_version: Literal[1]
+    gpu_class: Name
+    start_s: Spread
+    save_gib_per_s: Spread
+    load_gib_per_s: Spread
+    p2p_gib_per_s: Spread | None = None
+    pinned_host_gib_per_s: Spread | None = None
+    pageable_host_gib_per_s: Spread | None = None
+    broadcast_gib_per_s: Spread | None = None
+    all_reduce_gib_per_s: Spread | None = None
+    shared_gpu: tuple[SharedRate, ...] = ()
+    kind: Literal["measured", "published", "simulated", "derived"]
+    source: str | None = None
+    source_sha256: str | None = None
+    notes: str = ""
 
 
 # ---------------------------------------------------------------- workload
@@ -218,7 +272,11 @@ Distribution = Fixed | LogNormal | Histogram | Trace
 
 
 class WorkSpec(_File, frozen=True, kw_only=True):
-    """The work of one step of a task."""
+    """The work of one step of a task.
+
+    `response_tokens` is what one sample generates over all of its `turns` together; a task without
+    it (reward-model training) works on `prompt_tokens` alone.
+    """
 
     samples: Count
     prompt_tokens: Distribution

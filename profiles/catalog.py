@@ -1,0 +1,286 @@
+"""Find and load a profiles folder: the workload, the cluster, every profile and the switching costs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from libra_plan.errors import ClusterError, InputError, ProfileError, Where, WorkloadError
+from libra_plan.profiles import cluster_checks, physics, wording, workload_checks
+from libra_plan.profiles.document import Document, decode, read_document, shown
+from libra_plan.profiles.points import PointsTable, read_points
+from libra_plan.profiles.schema import ClusterFile, Point, ProfileFile, SwitchingFile, WorkloadFile
+
+__all__ = [
+    "LoadedProfile",
+    "ProfilesFolder",
+    "find_folder",
+    "load_cluster",
+    "load_folder",
+    "load_profile",
+    "load_switching",
+    "load_workload",
+    "shipped_folder",
+    "user_folder",
+]
+
+ENDINGS = (".yaml", ".yml", ".json")
+
+FileT = TypeVar("FileT", bound=msgspec.Struct)
+
+
+@dataclass(frozen=True)
+class LoadedProfile:
+    """A profile: its file, the points that can be true, and those set aside with the reason."""
+
+    file: ProfileFile
+    points: tuple[Point, ...]
+    path: Path
+    warnings: tuple[str, ...] = ()
+    set_aside: tuple[physics.SetAside, ...] = ()
+    digests: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ProfilesFolder:
+    """What a profiles folder holds. `digests`: SHA-256 of every file read, by its name.
+
+    `switching` is keyed by GPU class.
+    """
+
+    path: Path
+    workload: WorkloadFile | None
+    cluster: ClusterFile | None
+    profiles: dict[str, LoadedProfile]
+    switching: dict[str, SwitchingFile]
+    digests: dict[str, str]
+    warnings: tuple[str, ...] = ()
+
+
+# ---------------------------------------------------------------- places
+
+
+def shipped_folder() -> Path:
+    """Give the folder of the profiles that come with the package."""
+    return Path(str(resources.files("libra_plan.profiles")))
+
+
+def user_folder(environment: Mapping[str, str] | None = None) -> Path:
+    """Give the user's own folder: `$LIBRA_PLAN_PROFILES`, else `libra-plan/profiles` of the XDG data home."""
+    known = os.environ if environment is None else environment
+    if known.get("LIBRA_PLAN_PROFILES"):
+        return Path(known["LIBRA_PLAN_PROFILES"])
+    data = known.get("XDG_DATA_HOME")
+    home = Path(data) if data else Path(known.get("HOME", "~")).expanduser() / ".local" / "share"
+    return home / "libra-plan" / "profiles"
+
+
+def find_folder(name: str | Path, environment: Mapping[str, str] | None = None) -> Path:
+    """Find a profiles folder: the path itself, else that name in the user's folder, else the shipped one.
+
+    The shipped folder answers to the name `profiles`.
+    """
+    path, user = Path(name), user_folder(environment)
+    if path.is_dir():
+        return path
+    if path.is_file():
+        raise ProfileError("this is a file, not a profiles folder", where=Where(shown(path)))
+    if len(path.parts) == 1 and (user / path).is_dir():
+        return user / path
+    if path == Path("profiles"):
+        return shipped_folder()
+    raise ProfileError(
+        "no such profiles folder",
+        allowed=f"a folder, a name in {shown(user)}, or `profiles` for the shipped one",
+        way_out="check the path",
+        where=Where(shown(path)),
+    )
+
+
+# ---------------------------------------------------------------- single files
+
+
+def _load(path: str | Path, shape: type[FileT], error: type[InputError]) -> tuple[FileT, Document]:
+    document = read_document(path, error)
+    return decode(document, shape, error), document
+
+
+def load_cluster(path: str | Path) -> tuple[ClusterFile, str]:
+    """Read and check a cluster file; give it with its SHA-256."""
+    cluster, document = _load(path, ClusterFile, ClusterError)
+    cluster_checks.check(cluster, document)
+    return cluster, document.sha256
+
+
+def load_workload(
+    path: str | Path, profiles: Mapping[str, LoadedProfile] | None = None
+) -> tuple[WorkloadFile, dict[str, str]]:
+    """Read and check a workload file; give it with the SHA-256 of it and of its trace files.
+
+    Without profiles, what a role's profiles must be is not checked.
+    """
+    workload, document = _load(path, WorkloadFile, WorkloadError)
+    known = None if profiles is None else {name: profile.file for name, profile in profiles.items()}
+    digests = workload_checks.check(workload, document, known)
+    return workload, {Path(path).name: document.sha256, **digests}
+
+
+def load_switching(path: str | Path) -> tuple[SwitchingFile, str]:
+    """Read a switching file; give it with its SHA-256."""
+    switching, document = _load(path, SwitchingFile, ProfileError)
+    return switching, document.sha256
+
+
+def load_profile(folder: str | Path) -> LoadedProfile:
+    """Read one profile folder: `profile.yaml` and the points it pins."""
+    folder = Path(folder)
+    path = _file(folder, "profile", ProfileError)
+    if path is None:
+        raise ProfileError("no profile.yaml in this folder", where=Where(shown(folder)))
+    profile, document = _load(path, ProfileFile, ProfileError)
+    if Path(profile.points).name != profile.points:
+        raise ProfileError(
+            "the points must lie beside the profile", got=profile.points, where=document.where("points")
+        )
+    table = read_points(folder / profile.points, profile.phase)
+    _check_digest(profile, table, document)
+    kept, aside = physics.sift(table.rows, profile)
+    warnings = tuple(f"{table.path}:{item.row.line}: row set aside: {item.reason}" for item in aside)
+    if not any(row.point.status == "ok" for row in kept):
+        first = aside[0].reason if aside else "no row has status ok"
+        raise ProfileError("no point of this profile can be used", got=first, where=Where(table.path))
+    return LoadedProfile(
+        profile,
+        tuple(row.point for row in kept),
+        folder,
+        warnings,
+        aside,
+        {f"{folder.name}/{path.name}": document.sha256, f"{folder.name}/{profile.points}": table.sha256},
+    )
+
+
+def _check_digest(profile: ProfileFile, table: PointsTable, document: Document) -> None:
+    if table.sha256 != profile.provenance.points_sha256:
+        raise ProfileError(
+            f"{profile.points} is not the file that this profile describes",
+            got=f"SHA-256 {table.sha256}",
+            allowed=profile.provenance.points_sha256,
+            way_out="the points changed: run the importer again or update points_sha256",
+            where=document.where("provenance.points_sha256"),
+        )
+
+
+# ---------------------------------------------------------------- the folder
+
+
+def load_folder(path: str | Path, *, library: Iterable[Path] | None = None) -> ProfilesFolder:
+    """Read and check everything a profiles folder holds.
+
+    Every sub-folder with a `profile.yaml` is a profile. A profile that the workload names and the
+    folder lacks is taken from `library` (default: the user's folder, then the shipped one).
+    """
+    root = Path(path)
+    if not root.is_dir():
+        raise ProfileError("no such profiles folder", way_out="check the path", where=Where(shown(root)))
+    profiles, switching, digests, warnings = _sub_folders(root)
+    cluster = None
+    cluster_path = _file(root, "cluster", ClusterError)
+    if cluster_path is not None:
+        cluster, digests[cluster_path.name] = load_cluster(cluster_path)
+    workload = None
+    workload_path = _file(root, "workload", WorkloadError)
+    if workload_path is not None:
+        places = (user_folder(), shipped_folder()) if library is None else library
+        _borrow(workload_path, profiles, switching, digests, places)
+        workload, read = load_workload(workload_path, profiles)
+        digests.update(read)
+    for profile in profiles.values():
+        digests.update(profile.digests)
+        warnings += profile.warnings
+    return ProfilesFolder(
+        root, workload, cluster, profiles, switching, dict(sorted(digests.items())), tuple(warnings)
+    )
+
+
+def _file(folder: Path, stem: str, error: type[InputError]) -> Path | None:
+    found = [folder / f"{stem}{ending}" for ending in ENDINGS if (folder / f"{stem}{ending}").is_file()]
+    if len(found) > 1:
+        raise error(
+            f"more than one {stem} file",
+            got=wording.one_of(path.name for path in found),
+            way_out="keep one of them",
+            where=Where(shown(folder)),
+        )
+    return found[0] if found else None
+
+
+def _sub_folders(
+    root: Path,
+) -> tuple[dict[str, LoadedProfile], dict[str, SwitchingFile], dict[str, str], list[str]]:
+    profiles: dict[str, LoadedProfile] = {}
+    switching: dict[str, SwitchingFile] = {}
+    digests: dict[str, str] = {}
+    warnings: list[str] = []
+    for folder in sorted(entry for entry in root.iterdir() if entry.is_dir()):
+        is_profile = _file(folder, "profile", ProfileError) is not None
+        if is_profile:
+            _keep_profile(load_profile(folder), profiles)
+        if _file(folder, "switching", ProfileError) is not None:
+            _keep_switching(folder, switching, digests)
+        if not is_profile and (folder / "points.csv").is_file():
+            warnings.append(f"{shown(folder)}: points.csv without profile.yaml is not read")
+    return profiles, switching, digests, warnings
+
+
+def _keep_profile(profile: LoadedProfile, profiles: dict[str, LoadedProfile]) -> None:
+    other = profiles.setdefault(profile.file.id, profile)
+    if other is not profile:
+        raise ProfileError(
+            f"two profiles have the id `{profile.file.id}`",
+            got=f"{shown(other.path)} and {shown(profile.path)}",
+            way_out="give each its own id",
+            where=Where(shown(profile.path), key="id"),
+        )
+
+
+def _keep_switching(folder: Path, switching: dict[str, SwitchingFile], digests: dict[str, str]) -> None:
+    path = _file(folder, "switching", ProfileError)
+    assert path is not None
+    loaded, digest = load_switching(path)
+    if switching.setdefault(loaded.gpu_class, loaded) is not loaded:
+        raise ProfileError(
+            f"two switching files for GPU class `{loaded.gpu_class}`",
+            way_out="keep one of them",
+            where=Where(shown(path), key="gpu_class"),
+        )
+    digests[f"{folder.name}/{path.name}"] = digest
+
+
+def _borrow(
+    workload_path: Path,
+    profiles: dict[str, LoadedProfile],
+    switching: dict[str, SwitchingFile],
+    digests: dict[str, str],
+    library: Iterable[Path],
+) -> None:
+    """Add the profiles that the workload names and the folder lacks, and their switching costs."""
+    workload, _ = _load(workload_path, WorkloadFile, WorkloadError)
+    named = {name for task in workload.tasks for role in task.roles for name in role.profiles}
+    places = [place for place in library if place.is_dir()]
+    for name in sorted(named - set(profiles)):
+        place = next((p for p in places if _file(p / name, "profile", ProfileError)), None)
+        if place is not None:
+            profiles[name] = load_profile(place / name)
+    classes = {profile.file.hardware.gpu_class for profile in profiles.values()}
+    for place in places:
+        for folder in sorted(place.glob("*/switching.yaml")):
+            loaded, digest = load_switching(folder)
+            if loaded.gpu_class in classes and loaded.gpu_class not in switching:
+                switching[loaded.gpu_class] = loaded
+                digests[f"{folder.parent.name}/{folder.name}"] = digest

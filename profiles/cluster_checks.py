@@ -1,0 +1,67 @@
+"""Check what types cannot say about a cluster file."""
+
+from __future__ import annotations
+
+from libra_plan.errors import ClusterError
+from libra_plan.profiles.document import Document
+from libra_plan.profiles.schema import ClusterFile, NodeSpec
+
+__all__ = ["check"]
+
+
+def check(cluster: ClusterFile, document: Document) -> None:
+    """Refuse a cluster whose nodes or GPUs are counted twice, missing or contradictory."""
+    if not cluster.nodes:
+        raise ClusterError("the cluster has no nodes", way_out="list them", where=document.where("nodes"))
+    seen: dict[str, str] = {}
+    uuids: dict[str, str] = {}
+    for position, node in enumerate(cluster.nodes):
+        key = f"nodes[{position}]"
+        if node.id in seen:
+            raise ClusterError(
+                f"two nodes have the id `{node.id}`",
+                got=f"the other on line {document.where(seen[node.id]).line}",
+                way_out="give each node its own id",
+                where=document.where(f"{key}.id"),
+            )
+        seen[node.id] = f"{key}.id"
+        _check_node(node, key, document)
+        _check_uuids(node, key, document, uuids)
+
+
+def _check_node(node: NodeSpec, key: str, document: Document) -> None:
+    if (node.gpu_count is None) == (not node.gpus):
+        raise ClusterError(
+            f"node `{node.id}` must state either `gpu_count` or `gpus`",
+            got="both" if node.gpus else "neither",
+            way_out="`gpu_count: 8` for equal GPUs, `gpus` to list them one by one",
+            where=document.where(f"{key}.gpus" if node.gpus else key),
+        )
+    if node.port_first >= node.port_last:
+        raise ClusterError(
+            "`port_first` must be below `port_last`",
+            got=f"{node.port_first} and {node.port_last}",
+            where=document.where(f"{key}.port_first" if node.port_first != 24000 else f"{key}.port_last"),
+        )
+    indices: dict[int, int] = {}
+    for position, gpu in enumerate(node.gpus):
+        if gpu.index in indices:
+            raise ClusterError(
+                f"two GPUs of node `{node.id}` have the index {gpu.index}",
+                got=f"the other is gpus[{indices[gpu.index]}]",
+                where=document.where(f"{key}.gpus[{position}].index"),
+            )
+        indices[gpu.index] = position
+
+
+def _check_uuids(node: NodeSpec, key: str, document: Document, uuids: dict[str, str]) -> None:
+    for position, gpu in enumerate(node.gpus):
+        if gpu.uuid is None:
+            continue
+        here = f"{key}.gpus[{position}].uuid"
+        if uuids.setdefault(gpu.uuid, here) != here:
+            raise ClusterError(
+                f"two GPUs have the UUID {gpu.uuid}",
+                got=f"the other is {uuids[gpu.uuid]}",
+                where=document.where(here),
+            )

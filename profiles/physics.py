@@ -1,0 +1,150 @@
+"""Set aside measured rows that cannot be true; even published tables hold such rows.
+
+A row is set aside when its memory figures contradict each other, when tokens, time and rate do not
+balance, or when a larger job is reported more than 20 % faster than a smaller one, beyond the
+spread of its repeats.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from libra_plan.profiles.points import Row
+from libra_plan.profiles.schema import Point, ProfileFile
+
+__all__ = ["SetAside", "sift"]
+
+BALANCE = (0.95, 1.25)  # tokens/s · seconds over tokens: rounding below, padding counted above
+FALL = 0.8
+
+
+@dataclass(frozen=True)
+class SetAside:
+    """A row kept out of the points, with the reason."""
+
+    row: Row
+    reason: str
+
+
+def sift(rows: Sequence[Row], profile: ProfileFile) -> tuple[tuple[Row, ...], tuple[SetAside, ...]]:
+    """Split rows into those that can be true and those set aside, both in file order."""
+    aside: dict[int, SetAside] = {}
+    for index, row in enumerate(rows):
+        reason = _memory(row.point, profile.hardware.memory_mib) or _balance(row.point, profile)
+        if reason:
+            aside[index] = SetAside(row, reason)
+    sound = [index for index in range(len(rows)) if index not in aside and rows[index].point.status == "ok"]
+    for index, reason in _falls(rows, sound).items():
+        aside[index] = SetAside(rows[index], reason)
+    kept = tuple(row for index, row in enumerate(rows) if index not in aside)
+    return kept, tuple(aside[index] for index in sorted(aside))
+
+
+def _memory(point: Point, memory_mib: float) -> str | None:
+    allocated, reserved = point.peak_allocated_mib, point.peak_reserved_mib
+    if allocated is not None and reserved is not None and allocated > reserved:
+        return f"peak_allocated_mib {allocated:g} is above peak_reserved_mib {reserved:g}"
+    for name in ("peak_allocated_mib", "peak_reserved_mib", "device_used_mib"):
+        value = getattr(point, name)
+        if value is not None and value > memory_mib:
+            return f"{name} {value:g} is above the memory of the GPU, {memory_mib:g} MiB"
+    return None
+
+
+def _tokens_and_seconds(point: Point, profile: ProfileFile) -> tuple[float, float] | None:
+    """Count the tokens of a row, all GPUs together, and the seconds they took."""
+    if point.time_s is None:
+        return None
+    sequences = point.batch_sequences * point.dp
+    if profile.phase == "decode":
+        return sequences, point.time_s
+    if profile.phase in ("score", "train"):
+        return None if point.seq_len_tokens is None else (sequences * point.seq_len_tokens, point.time_s)
+    if point.output_tokens is None or point.ttft_s is None:
+        return None
+    counted = {
+        "output": point.output_tokens,
+        "input": point.prompt_tokens or 0,
+        "input+output": point.output_tokens + (point.prompt_tokens or 0),
+    }[profile.method.tokens_counted]
+    return sequences * counted, point.ttft_s + (point.output_tokens - 1) * point.time_s
+
+
+def _balance(point: Point, profile: ProfileFile) -> str | None:
+    work = _tokens_and_seconds(point, profile)
+    if work is None or point.tokens_per_s is None:
+        return None
+    tokens, seconds = work
+    gpus = point.tp * point.pp * point.cp * point.dp
+    rate = point.tokens_per_s * (gpus if profile.method.throughput_basis == "per_gpu" else 1)
+    ratio = rate * seconds / tokens
+    if BALANCE[0] <= ratio <= BALANCE[1]:
+        return None
+    return (
+        f"tokens_per_s times seconds is {ratio:.3g} of the tokens of the row, "
+        f"allowed {BALANCE[0]:g} to {BALANCE[1]:g}"
+    )
+
+
+@dataclass(frozen=True)
+class _Size:
+    """What a row claims: its place in the file, sizes that only ever add work, bounds on its time."""
+
+    index: int
+    sizes: tuple[int, ...]
+    low_s: float
+    high_s: float
+
+
+def _groups(rows: Sequence[Row], sound: Sequence[int]) -> list[list[_Size]]:
+    """Gather rows whose times must grow with their sizes: one layout, and one output length.
+
+    Serving time per token may truly fall as the output grows, since prefill weighs less.
+    """
+    groups: dict[tuple[int, ...], list[_Size]] = {}
+    for index in sound:
+        p = rows[index].point
+        if p.time_s is None:
+            continue
+        sizes = (p.batch_sequences, p.seq_len_tokens or 0, p.prompt_tokens or 0)
+        item = _Size(index, sizes, p.time_low_s or p.time_s, p.time_high_s or p.time_s)
+        groups.setdefault((p.tp, p.pp, p.cp, p.ep, p.dp, p.output_tokens or 0), []).append(item)
+    return list(groups.values())
+
+
+def _conflicts(group: Sequence[_Size]) -> list[tuple[int, int]]:
+    """List (smaller job, larger job) where the larger is too fast, the spreads considered."""
+    return [
+        (small.index, large.index)
+        for small in group
+        for large in group
+        if large.high_s < FALL * small.low_s
+        and all(x <= y for x, y in zip(small.sizes, large.sizes, strict=True))
+    ]
+
+
+def _falls(rows: Sequence[Row], sound: Sequence[int]) -> dict[int, str]:
+    """Choose the rows to set aside so that no fall is left: most conflicts first, a tie takes both.
+
+    With two rows that contradict each other and nothing else to go by, either may be the wrong one.
+    """
+    conflicts = [pair for group in _groups(rows, sound) for pair in _conflicts(group)]
+    aside: dict[int, str] = {}
+    while conflicts:
+        count = Counter(index for pair in conflicts for index in pair)
+        most = max(count.values())
+        worst = {index for index, number in count.items() if number == most}
+        for smaller, larger in conflicts:
+            for index in {smaller, larger} & worst:
+                aside.setdefault(index, _fall_reason(rows[smaller], rows[larger]))
+        conflicts = [pair for pair in conflicts if not worst & set(pair)]
+    return aside
+
+
+def _fall_reason(smaller: Row, larger: Row) -> str:
+    return (
+        f"time falls by more than {1 - FALL:.0%} as the job grows: {smaller.point.time_s:g} s on line "
+        f"{smaller.line}, {larger.point.time_s:g} s on line {larger.line}"
+    )

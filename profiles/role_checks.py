@@ -1,0 +1,201 @@
+"""Check one role of a workload against itself and the profiles it names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from libra_plan.errors import WorkloadError
+from libra_plan.profiles import wording
+from libra_plan.profiles.document import Document
+from libra_plan.profiles.schema import LayoutSpec, ModelShape, ProfileFile, RoleSpec
+
+__all__ = ["PHASES", "check", "legal_tps", "unique"]
+
+PHASES: dict[str, tuple[str, ...]] = {
+    "actor_train": ("train",),
+    "critic_train": ("train",),
+    "reward_train": ("train",),
+    "rollout": ("decode", "serve", "score"),
+    "reference": ("score",),
+    "reward": ("score",),
+    "critic_score": ("score",),
+    "judge": ("score", "decode", "serve"),
+}
+_GENERATES = ("decode", "serve")
+_ENV_NEEDS = ("workers", "cpu_cores_per_worker", "host_memory_mib_per_worker")
+_ENV_ONLY = (*_ENV_NEEDS, "tool_wait_s_per_turn")
+_GPU_ONLY = (
+    "profiles",
+    "layouts",
+    "micro_batch_tokens",
+    "max_concurrency",
+    "pinned_gpus",
+    "excluded_gpus",
+    "max_gpus",
+)
+_LARGEST_TP = 64
+
+
+def unique(ids: Sequence[str], key: str, noun: str, document: Document) -> None:
+    """Refuse two tasks or two roles with one id."""
+    first: dict[str, int] = {}
+    for position, name in enumerate(ids):
+        if first.setdefault(name, position) != position:
+            other = document.where(f"{key}[{first[name]}].id").line
+            raise WorkloadError(
+                f"two {noun}s have the id `{name}`",
+                got=f"the other on line {other}",
+                way_out=f"give each {noun} its own id",
+                where=document.where(f"{key}[{position}].id"),
+            )
+
+
+def check(
+    role: RoleSpec,
+    key: str,
+    document: Document,
+    profiles: Mapping[str, ProfileFile] | None,
+    longest_tokens: int,
+) -> None:
+    """Refuse a role that contradicts itself or its profiles; `longest_tokens` of one whole sample."""
+    if role.kind == "env":
+        _check_env(role, key, document)
+        return
+    for name in _ENV_ONLY:
+        if getattr(role, name) is not None:
+            raise WorkloadError(
+                f"`{name}` is for env roles", got=f"kind {role.kind}", where=document.where(f"{key}.{name}")
+            )
+    _check_gpu_limits(role, key, document)
+    _check_budget(role, key, document, longest_tokens)
+    if not role.profiles:
+        raise WorkloadError(
+            f"role `{role.id}` names no profile",
+            way_out=f"list at least one of phase {wording.one_of(PHASES[role.kind])}",
+            where=document.where(f"{key}.profiles"),
+        )
+    if profiles is not None:
+        _check_profiles(role, key, document, profiles)
+
+
+def _check_env(role: RoleSpec, key: str, document: Document) -> None:
+    for name in _GPU_ONLY:
+        if getattr(role, name) not in ((), None):
+            raise WorkloadError(
+                f"`{name}` is for GPU roles", got="kind env", where=document.where(f"{key}.{name}")
+            )
+    for name in _ENV_NEEDS:
+        if getattr(role, name) is None:
+            raise WorkloadError(
+                f"env role `{role.id}` does not state `{name}`",
+                way_out="add it: CPU-only roles are placed by what their workers need",
+                where=document.where(key),
+            )
+
+
+def _check_gpu_limits(role: RoleSpec, key: str, document: Document) -> None:
+    if role.max_gpus is not None and role.min_gpus > role.max_gpus:
+        raise WorkloadError(
+            "`min_gpus` is above `max_gpus`",
+            got=f"{role.min_gpus} > {role.max_gpus}",
+            where=document.where(f"{key}.min_gpus"),
+        )
+    both = set(role.pinned_gpus) & set(role.excluded_gpus)
+    if both:
+        raise WorkloadError(
+            "a GPU is both pinned and excluded",
+            got=wording.one_of(sorted(both)),
+            where=document.where(f"{key}.excluded_gpus"),
+        )
+    for name in ("pinned_gpus", "excluded_gpus"):
+        listed = getattr(role, name)
+        repeated = sorted({gpu for gpu in listed if listed.count(gpu) > 1})
+        if repeated:
+            where = document.where(f"{key}.{name}")
+            raise WorkloadError("a GPU is listed twice", got=wording.one_of(repeated), where=where)
+
+
+def _check_budget(role: RoleSpec, key: str, document: Document, longest_tokens: int) -> None:
+    """A micro-batch must hold the longest sample, spread over the context-parallel ranks."""
+    if role.micro_batch_tokens is None:
+        return
+    cp = min((layout.cp for layout in role.layouts), default=1)
+    if role.micro_batch_tokens * cp < longest_tokens:
+        raise WorkloadError(
+            "`micro_batch_tokens` is below the longest sample",
+            got=f"{role.micro_batch_tokens} tokens" + (f" × cp {cp}" if cp > 1 else ""),
+            allowed=f"{-(-longest_tokens // cp)} or more",
+            way_out="raise it, cut the lengths, or allow only layouts with more context parallelism",
+            where=document.where(f"{key}.micro_batch_tokens"),
+        )
+
+
+def _check_profiles(
+    role: RoleSpec, key: str, document: Document, profiles: Mapping[str, ProfileFile]
+) -> None:
+    suited = PHASES[role.kind]
+    phases: list[str] = []
+    for position, name in enumerate(role.profiles):
+        where = document.where(f"{key}.profiles[{position}]")
+        profile = profiles.get(name)
+        if profile is None:
+            raise WorkloadError(
+                f"no profile `{name}`",
+                allowed=wording.one_of(sorted(profiles)),
+                way_out=wording.did_you_mean(name, sorted(profiles)) or "import it first",
+                where=where,
+            )
+        if profile.phase not in suited:
+            raise WorkloadError(
+                f"a {role.kind} role cannot use a profile of phase {profile.phase}",
+                got=name,
+                allowed=f"phase {wording.one_of(suited)}",
+                where=where,
+            )
+        phases.append(profile.phase)
+        for index, layout in enumerate(role.layouts):
+            _check_layout(layout, f"{key}.layouts[{index}]", document, profile.model)
+    if role.kind == "rollout" and not any(phase in _GENERATES for phase in phases):
+        raise WorkloadError(
+            "a rollout role needs a profile that generates",
+            got=f"phase {wording.one_of(dict.fromkeys(phases))}",
+            allowed="phase decode or serve",
+            where=document.where(f"{key}.profiles"),
+        )
+
+
+def legal_tps(model: ModelShape, most: int = _LARGEST_TP) -> tuple[int, ...]:
+    """List the tensor-parallel degrees that a model's heads allow.
+
+    Query heads divide by tp; KV heads divide by tp, or tp by the KV heads (they are then copied).
+    """
+    return tuple(
+        tp
+        for tp in range(1, min(most, model.heads) + 1)
+        if model.heads % tp == 0 and (model.kv_heads % tp == 0 or tp % model.kv_heads == 0)
+    )
+
+
+def _check_layout(layout: LayoutSpec, key: str, document: Document, model: ModelShape) -> None:
+    legal = legal_tps(model)
+    if layout.tp not in legal:
+        raise WorkloadError(
+            f"{model.id} has {model.heads} heads and {model.kv_heads} KV heads, which tp does not divide",
+            got=f"tp {layout.tp}",
+            allowed=f"tp {wording.one_of(legal)}",
+            where=document.where(f"{key}.tp"),
+        )
+    if layout.pp > model.layers:
+        raise WorkloadError(
+            f"{model.id} has fewer layers than pipeline stages",
+            got=f"pp {layout.pp}",
+            allowed=f"at most {model.layers}",
+            where=document.where(f"{key}.pp"),
+        )
+    if layout.ep > 1 and (model.experts or 1) % layout.ep != 0:
+        raise WorkloadError(
+            f"{model.id} has {model.experts or 'no'} experts, which ep does not divide",
+            got=f"ep {layout.ep}",
+            allowed="1" if model.experts is None else "a divisor of the experts",
+            where=document.where(f"{key}.ep"),
+        )

@@ -1,0 +1,168 @@
+"""Check what types cannot say about a workload file; see `role_checks` for a role on its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from libra_plan.errors import WorkloadError
+from libra_plan.profiles import role_checks
+from libra_plan.profiles.document import Document
+from libra_plan.profiles.schema import (
+    CouplingSpec,
+    Distribution,
+    Fixed,
+    Histogram,
+    LogNormal,
+    ProfileFile,
+    TaskSpec,
+    Trace,
+    WorkloadFile,
+)
+from libra_plan.profiles.traces import read_trace_with_digest
+
+__all__ = ["check", "longest_tokens"]
+
+
+def check(
+    workload: WorkloadFile, document: Document, profiles: Mapping[str, ProfileFile] | None
+) -> dict[str, str]:
+    """Refuse a workload that contradicts itself or its profiles; give the digests of its traces."""
+    if not workload.tasks:
+        raise WorkloadError("the workload has no tasks", way_out="add one", where=document.where("tasks"))
+    digests: dict[str, str] = {}
+    folder = Path(document.path).parent
+    role_checks.unique([task.id for task in workload.tasks], "tasks", "task", document)
+    for position, task in enumerate(workload.tasks):
+        _check_task(task, f"tasks[{position}]", document, profiles, folder, digests)
+    return digests
+
+
+def _check_task(
+    task: TaskSpec,
+    key: str,
+    document: Document,
+    profiles: Mapping[str, ProfileFile] | None,
+    folder: Path,
+    digests: dict[str, str],
+) -> None:
+    if not task.roles:
+        raise WorkloadError(f"task `{task.id}` has no roles", where=document.where(f"{key}.roles"))
+    if all(role.kind == "env" for role in task.roles):
+        way_out = "add a role that trains, generates or scores"
+        raise WorkloadError(
+            f"task `{task.id}` has no GPU role", way_out=way_out, where=document.where(f"{key}.roles")
+        )
+    if not task.arrangements:
+        raise WorkloadError(
+            f"task `{task.id}` allows no arrangement",
+            allowed="colocated, separate, hybrid",
+            where=document.where(f"{key}.arrangements"),
+        )
+    _check_range(task.min_gpus, task.max_gpus, key, document)
+    _check_coupling(task.coupling, f"{key}.coupling", document)
+    work = task.work_per_step
+    longest = _check_lengths(
+        work.prompt_tokens, f"{key}.work_per_step.prompt_tokens", document, folder, digests
+    )
+    if work.response_tokens is not None:
+        response_key = f"{key}.work_per_step.response_tokens"
+        longest += _check_lengths(work.response_tokens, response_key, document, folder, digests)
+    elif any(role.kind == "rollout" for role in task.roles):
+        raise WorkloadError(
+            f"task `{task.id}` has a rollout role but no `response_tokens`",
+            way_out="state how long the generated responses are",
+            where=document.where(f"{key}.work_per_step"),
+        )
+    role_checks.unique([role.id for role in task.roles], f"{key}.roles", "role", document)
+    for position, role in enumerate(task.roles):
+        role_checks.check(role, f"{key}.roles[{position}]", document, profiles, longest)
+
+
+def _check_range(low: int, high: int | None, key: str, document: Document) -> None:
+    if high is not None and low > high:
+        raise WorkloadError(
+            "`min_gpus` is above `max_gpus`",
+            got=f"{low} > {high}",
+            where=document.where(f"{key}.min_gpus"),
+        )
+
+
+def _check_coupling(coupling: CouplingSpec, key: str, document: Document) -> None:
+    staleness = coupling.staleness_steps
+    if coupling.kind == "async" and staleness < 1:
+        raise WorkloadError(
+            "async coupling needs a staleness bound",
+            got=f"staleness_steps {staleness}",
+            allowed="1 or more",
+            way_out="state how many policy versions old a sample may be, or use sync",
+            where=document.where(f"{key}.staleness_steps"),
+        )
+    if coupling.kind != "async" and staleness != 0:
+        raise WorkloadError(
+            f"{coupling.kind} coupling has no staleness",
+            got=f"staleness_steps {staleness}",
+            allowed="0",
+            way_out="leave the key out, or use async",
+            where=document.where(f"{key}.staleness_steps"),
+        )
+    if (coupling.kind == "pipelined") != (coupling.groups is not None):
+        raise WorkloadError(
+            "pipelined coupling needs `groups`"
+            if coupling.groups is None
+            else "only pipelined coupling has `groups`",
+            got=f"kind {coupling.kind}",
+            way_out="state the number of micro-groups of a step"
+            if coupling.groups is None
+            else "leave it out",
+            where=document.where(f"{key}.groups"),
+        )
+
+
+def longest_tokens(lengths: Distribution, trace: tuple[int, ...] = ()) -> int:
+    """Give the longest length a distribution can yield, tokens; a trace is given with its lengths."""
+    if isinstance(lengths, Fixed):
+        return lengths.tokens
+    if isinstance(lengths, LogNormal):
+        return lengths.max_tokens
+    if isinstance(lengths, Histogram):
+        last = max(index for index, count in enumerate(lengths.counts) if count > 0)
+        return lengths.edges_tokens[last + 1]
+    return max(trace)
+
+
+def _check_lengths(
+    lengths: Distribution, key: str, document: Document, folder: Path, digests: dict[str, str]
+) -> int:
+    """Check one distribution; give its longest length, tokens."""
+    if isinstance(lengths, Trace):
+        trace, digests[lengths.file] = read_trace_with_digest(folder / lengths.file)
+        return longest_tokens(lengths, trace)
+    if isinstance(lengths, LogNormal) and lengths.median_tokens > lengths.max_tokens:
+        raise WorkloadError(
+            "`median_tokens` is above `max_tokens`",
+            got=f"{lengths.median_tokens:g} > {lengths.max_tokens}",
+            where=document.where(f"{key}.median_tokens"),
+        )
+    if isinstance(lengths, Histogram):
+        _check_histogram(lengths, key, document)
+    return longest_tokens(lengths)
+
+
+def _check_histogram(lengths: Histogram, key: str, document: Document) -> None:
+    edges, counts = lengths.edges_tokens, lengths.counts
+    if len(edges) != len(counts) + 1 or not counts:
+        raise WorkloadError(
+            "a histogram has one more edge than counts, and at least one count",
+            got=f"{len(edges)} edges and {len(counts)} counts",
+            where=document.where(f"{key}.edges_tokens"),
+        )
+    for position in range(1, len(edges)):
+        if edges[position] <= edges[position - 1]:
+            raise WorkloadError(
+                "histogram edges must ascend",
+                got=f"{edges[position]} after {edges[position - 1]}",
+                where=document.where(f"{key}.edges_tokens[{position}]"),
+            )
+    if sum(counts) <= 0:
+        raise WorkloadError("the histogram counts nothing", where=document.where(f"{key}.counts"))
