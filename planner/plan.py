@@ -67,6 +67,8 @@ class Pool:
     blocks: int
     memory_mode: MemoryMode
     peak_mib: float
+    cpu_cores_per_gpu: float = 0.0
+    host_memory_mib_per_gpu: float = 0.0
 
     @property
     def gpus(self) -> int:

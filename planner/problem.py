@@ -14,7 +14,18 @@ from libra_plan.models.parallelism import Layout
 from libra_plan.models.quantities import Estimate
 from libra_plan.models.topology import Cluster, GpuId
 
-__all__ = ["Arrangement", "Coupling", "CouplingKind", "Policy", "Problem", "Role", "StageOption", "Task"]
+__all__ = [
+    "Arrangement",
+    "Coupling",
+    "CouplingKind",
+    "HeldRole",
+    "HeldTask",
+    "Policy",
+    "Problem",
+    "Role",
+    "StageOption",
+    "Task",
+]
 
 
 class Policy(str, Enum):
@@ -139,12 +150,34 @@ class Task:
         return tuple(role for role in self.roles if role.on_gpu)
 
 
+@dataclass(frozen=True, slots=True)
+class HeldRole:
+    """What a role of the running plan holds: its layout and the GPUs of each replica, in order.
+
+    Roles of one task with the same `share_group` take those GPUs in turn.
+    """
+
+    role: str
+    layout: Layout
+    replicas: tuple[tuple[GpuId, ...], ...]
+    share_group: str
+
+
+@dataclass(frozen=True, slots=True)
+class HeldTask:
+    """A task of the running plan and what it holds; changing any of it costs `Task.restart_s`."""
+
+    task: str
+    roles: tuple[HeldRole, ...]
+
+
 @dataclass(frozen=True)
 class Problem:
     """A frozen planning problem. `horizon_s`: time over which a change must pay for itself."""
 
     cluster: Cluster
     tasks: tuple[Task, ...]
+    running: tuple[HeldTask, ...] = ()
     policy: Policy = Policy.THROUGHPUT
     horizon_s: float = 3600.0
     input_digests: dict[str, str] = field(default_factory=dict)

@@ -1,0 +1,70 @@
+"""What a cluster offers to blocks of GPUs, class by class."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from libra_plan.models.topology import Cluster, GpuId
+
+__all__ = ["ClassCapacity", "block_rooms", "capacities", "replicas_per_block"]
+
+
+@dataclass(frozen=True, slots=True)
+class ClassCapacity:
+    """The usable GPUs of one class: number, smallest memory (MiB) and how many each node has.
+
+    `node_gpus` lists usable GPUs per node; `full_node_gpus` is the size of the class's largest
+    node, the unit in which a replica may span nodes.
+    """
+
+    gpu_class: str
+    gpus: int
+    memory_mib: float
+    node_gpus: tuple[int, ...]
+    full_node_gpus: int
+
+    def rooms(self, block_gpus: int) -> int:
+        """Count how many blocks of one size fit when nothing else is placed."""
+        return block_rooms(self.node_gpus, block_gpus, self.full_node_gpus)
+
+
+def block_rooms(node_gpus: Iterable[int], block_gpus: int, full_node_gpus: int) -> int:
+    """Count blocks of `block_gpus` that nodes with `node_gpus` free GPUs can hold.
+
+    A block larger than a node takes whole nodes, and fits only when it fills them.
+    """
+    if block_gpus <= full_node_gpus:
+        return sum(free // block_gpus for free in node_gpus)
+    if block_gpus % full_node_gpus:
+        return 0
+    whole = sum(1 for free in node_gpus if free == full_node_gpus)
+    return whole // (block_gpus // full_node_gpus)
+
+
+def replicas_per_block(block_gpus: int, replica_gpus: int, full_node_gpus: int) -> int:
+    """Count replicas that one block holds without a replica straddling a node it does not fill."""
+    if block_gpus <= full_node_gpus:
+        return block_gpus // replica_gpus
+    if replica_gpus > full_node_gpus:
+        return block_gpus // replica_gpus if replica_gpus % full_node_gpus == 0 else 0
+    return block_gpus // full_node_gpus * (full_node_gpus // replica_gpus)
+
+
+def capacities(cluster: Cluster, excluded: frozenset[GpuId] = frozenset()) -> dict[str, ClassCapacity]:
+    """Describe every GPU class of a cluster, leaving out excluded GPUs."""
+    found: dict[str, list[int]] = {}
+    memory: dict[str, float] = {}
+    full: dict[str, int] = {}
+    for node in cluster.nodes:
+        for gpu_class in dict.fromkeys(gpu.gpu_class for gpu in node.gpus):
+            of_class = [gpu for gpu in node.gpus if gpu.gpu_class == gpu_class]
+            full[gpu_class] = max(full.get(gpu_class, 0), len(of_class))
+            usable = [gpu for gpu in of_class if gpu.id not in excluded]
+            found.setdefault(gpu_class, []).append(len(usable))
+            least = min((gpu.memory_mib for gpu in of_class), default=float("inf"))
+            memory[gpu_class] = min(memory.get(gpu_class, float("inf")), least)
+    return {
+        name: ClassCapacity(name, sum(counts), memory[name], tuple(counts), full[name])
+        for name, counts in found.items()
+    }

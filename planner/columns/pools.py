@@ -1,0 +1,172 @@
+"""Pools: roles that take the same GPUs in turn, with the best option for each role.
+
+For a pool of `blocks` blocks the generator keeps, per block size and number, every combination of
+options that is not beaten in time and in host memory. It is exact: a dropped combination is never
+better than a kept one that needs the same or fewer GPUs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import inf
+
+from libra_plan.planner.columns.capacity import ClassCapacity, replicas_per_block
+from libra_plan.planner.columns.pareto import Front, insert
+from libra_plan.planner.plan import MemoryMode, Pool, RoleChoice
+from libra_plan.planner.problem import Role, StageOption
+
+__all__ = ["PoolOption", "pool_options", "role_options"]
+
+
+@dataclass(frozen=True, slots=True)
+class PoolOption:
+    """A pool with its seconds per step (work and switches) and what it leaves behind.
+
+    `static_mib` and `asleep_mib` are what its roles keep on the GPU while another phase works.
+    """
+
+    pool: Pool
+    working_s: float
+    switching_s: float
+    static_mib: float
+    asleep_mib: float
+
+    @property
+    def time_s(self) -> float:
+        """Give the seconds the pool takes for one step's work."""
+        return self.working_s + self.switching_s
+
+    def left_behind_mib(self, mode: MemoryMode) -> float:
+        """Give what stays on each GPU while another phase has it, MiB."""
+        return self.static_mib if mode is MemoryMode.RESIDENT else self.asleep_mib
+
+
+def role_options(role: Role, capacity: ClassCapacity) -> list[StageOption]:
+    """List the options of a role that its own limits and the GPU's memory allow."""
+    most = capacity.gpus if role.max_gpus is None else min(role.max_gpus, capacity.gpus)
+    pinned = len(role.pinned_gpus)
+    return [
+        option
+        for option in role.options
+        if option.gpu_class == capacity.gpu_class
+        and role.min_gpus <= option.gpus <= most
+        and (not pinned or option.gpus == pinned)
+        and option.peak_mib <= capacity.memory_mib
+        and capacity.rooms(option.layout.gpus_per_replica) >= option.replicas
+    ]
+
+
+def pool_options(
+    roles: Sequence[Role], capacity: ClassCapacity, *, between_phases: MemoryMode | None = None
+) -> list[PoolOption]:
+    """List the pools of these roles worth considering, by block size and number of blocks.
+
+    `between_phases` is given when the pool's GPUs serve another phase too: it says what every role
+    does with its state meanwhile, alone in its pool or not.
+    """
+    options = [role_options(role, capacity) for role in roles]
+    if not all(options):
+        return []
+    sizes = sorted({option.layout.gpus_per_replica for each in options for option in each})
+    found: list[PoolOption] = []
+    for block_gpus in sizes:
+        found.extend(_pools_of_block(roles, options, block_gpus, capacity, between_phases))
+    return found
+
+
+def _pools_of_block(
+    roles: Sequence[Role],
+    options: list[list[StageOption]],
+    block_gpus: int,
+    capacity: ClassCapacity,
+    between_phases: MemoryMode | None,
+) -> list[PoolOption]:
+    """List pools of one block size; a larger pool is kept only when it gains something."""
+    by_blocks = [_by_blocks_needed(each, block_gpus, capacity) for each in options]
+    eligible: list[Front[StageOption]] = [[] for _ in roles]
+    kept: Front[PoolOption] = []
+    for blocks in range(1, capacity.rooms(block_gpus) + 1):
+        fresh = False
+        for number, needed in enumerate(by_blocks):
+            for option in needed.get(blocks, ()):
+                fresh |= insert(eligible[number], _option_measures(option), option)
+        if not fresh or not all(eligible):
+            continue
+        for choice in product(*eligible):
+            chosen = [option for _, option in choice]
+            for made in _pool(roles, chosen, block_gpus, blocks, capacity, between_phases):
+                insert(kept, _pool_measures(made, between_phases), made)
+    return [option for _, option in kept]
+
+
+def _pool_measures(option: PoolOption, between_phases: MemoryMode | None) -> tuple[float, ...]:
+    """Measure what later steps look at: memory only when phases share the GPUs."""
+    measures = (float(option.pool.blocks), option.time_s, option.pool.host_memory_mib_per_gpu)
+    if between_phases is None:
+        return measures
+    return (*measures, option.pool.peak_mib, option.left_behind_mib(between_phases))
+
+
+def _option_measures(option: StageOption) -> tuple[float, ...]:
+    return (
+        option.time_s.value,
+        option.peak_mib,
+        option.static_mib,
+        option.asleep_mib,
+        option.host_static_mib,
+        inf if option.sleep_s is None else option.sleep_s,
+        inf if option.wake_s is None else option.wake_s,
+    )
+
+
+def _by_blocks_needed(
+    options: list[StageOption], block_gpus: int, capacity: ClassCapacity
+) -> dict[int, list[StageOption]]:
+    """Sort a role's options by the number of blocks they need."""
+    needed: dict[int, list[StageOption]] = {}
+    for option in options:
+        each = replicas_per_block(block_gpus, option.layout.gpus_per_replica, capacity.full_node_gpus)
+        if each:
+            needed.setdefault(-(-option.replicas // each), []).append(option)
+    return needed
+
+
+def _pool(
+    roles: Sequence[Role],
+    choice: Sequence[StageOption],
+    block_gpus: int,
+    blocks: int,
+    capacity: ClassCapacity,
+    between_phases: MemoryMode | None,
+) -> list[PoolOption]:
+    """Make the pool in each memory mode that fits: state resident, or put to host memory."""
+    static = sum(option.static_mib for option in choice)
+    asleep = sum(option.asleep_mib for option in choice)
+    working = sum(option.time_s.value for option in choice)
+    can_sleep = all(option.sleep_s is not None and option.wake_s is not None for option in choice)
+    made = []
+    resident_peak = max(option.peak_mib + static - option.static_mib for option in choice)
+    if resident_peak <= capacity.memory_mib and between_phases is not MemoryMode.SLEEP:
+        made.append((MemoryMode.RESIDENT, 0.0, resident_peak, 0.0))
+    sleeps = between_phases is MemoryMode.SLEEP or (between_phases is None and len(choice) > 1)
+    if can_sleep and sleeps:
+        switching = sum((option.sleep_s or 0.0) + (option.wake_s or 0.0) for option in choice)
+        peak = max(option.peak_mib + asleep - option.asleep_mib for option in choice)
+        host = sum(option.host_static_mib for option in choice)
+        if peak <= capacity.memory_mib:
+            made.append((MemoryMode.SLEEP, switching, peak, host))
+    cores = sum(role.cpu_cores_per_gpu for role in roles)
+    host_each = sum(role.host_memory_mib_per_gpu for role in roles)
+    choices = tuple(RoleChoice(role.id, option) for role, option in zip(roles, choice, strict=True))
+    return [
+        PoolOption(
+            Pool(capacity.gpu_class, choices, block_gpus, blocks, mode, peak, cores, host_each + host),
+            working,
+            switching_s,
+            static,
+            asleep,
+        )
+        for mode, switching_s, peak, host in made
+    ]

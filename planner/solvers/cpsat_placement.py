@@ -1,0 +1,274 @@
+"""Which node each block goes to, by CP-SAT: GPUs, CPU cores, host memory, pins and exclusions.
+
+Blocks of equal need are counted per node, not placed one by one. Only pools with pinned or
+excluded GPUs get a variable per GPU; everywhere else the GPUs of a node are alike and are handed
+out afterwards (`placement.py`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ortools.sat.python import cp_model
+
+from libra_plan.models.topology import Cluster, GpuId, Node
+from libra_plan.planner.solvers.base import SolveParams
+
+__all__ = ["CpuNeed", "Item", "NodeAssignment", "assign_nodes"]
+
+_UNITS = 1000  # cores are counted in thousandths
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """Equal blocks of one pool of one task, wherever they go.
+
+    `pinned`: GPUs the pool must contain; `excluded`: GPUs it must not. `liked`: GPUs the task holds
+    now, which are preferred.
+    """
+
+    task: str
+    pool: int | None
+    gpu_class: str
+    block_gpus: int
+    blocks: int
+    cpu_cores_per_gpu: float
+    host_memory_mib_per_gpu: float
+    pinned: frozenset[GpuId] = frozenset()
+    excluded: frozenset[GpuId] = frozenset()
+    liked: frozenset[GpuId] = frozenset()
+
+    @property
+    def by_id(self) -> bool:
+        """Tell whether single GPUs matter."""
+        return bool(self.pinned or self.excluded)
+
+
+@dataclass(frozen=True, slots=True)
+class CpuNeed:
+    """Equal workers of a CPU-only role, wherever they go."""
+
+    task: str
+    role: str
+    workers: int
+    cpu_cores_per_worker: float
+    host_memory_mib_per_worker: float
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAssignment:
+    """Blocks of item i on a node, whole nodes of item i, GPUs of items placed by id, workers."""
+
+    blocks: dict[tuple[int, str], int]
+    whole_nodes: dict[int, tuple[str, ...]]
+    gpus: dict[int, frozenset[GpuId]]
+    workers: dict[tuple[int, str], int]
+
+
+@dataclass(slots=True)
+class _Variables:
+    blocks: dict[tuple[int, str], cp_model.IntVar]
+    whole: dict[tuple[int, str], cp_model.IntVar]
+    gpus: dict[tuple[int, GpuId], cp_model.IntVar]
+    workers: dict[tuple[int, str], cp_model.IntVar]
+
+
+def assign_nodes(
+    cluster: Cluster,
+    items: Sequence[Item],
+    cpu_needs: Sequence[CpuNeed],
+    free: Mapping[str, Sequence[GpuId]],
+    used_cores: Mapping[str, float],
+    used_host_mib: Mapping[str, float],
+    params: SolveParams,
+    *,
+    limit_s: float,
+) -> NodeAssignment | None:
+    """Place every item and worker on nodes, on GPUs the tasks hold where possible; None if it cannot be.
+
+    `free` lists the free GPUs of every node; `used_*` is what kept tasks already take there.
+    """
+    model = cp_model.CpModel()
+    variables = _Variables({}, {}, {}, {})
+    for number, item in enumerate(items):
+        _add_item(model, variables, number, item, cluster, free)
+    for number, need in enumerate(cpu_needs):
+        for node in cluster:
+            variables.workers[number, node.id] = model.NewIntVar(0, need.workers, f"e_{number}_{node.id}")
+        model.Add(sum(variables.workers[number, node.id] for node in cluster) == need.workers)
+    for node in cluster:
+        _add_gpu_room(model, variables, items, node, free)
+        _add_host_room(model, variables, items, cpu_needs, node, used_cores, used_host_mib)
+    model.Minimize(_cost(model, variables, items, cluster))
+    solver = cp_model.CpSolver()
+    solver.parameters.random_seed = params.seed
+    solver.parameters.num_workers = 1
+    solver.parameters.max_deterministic_time = limit_s
+    if solver.Solve(model) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        return None
+    return _read(solver, variables, items)
+
+
+def _of_class(node: Node, gpu_class: str) -> int:
+    return sum(1 for gpu in node.gpus if gpu.gpu_class == gpu_class)
+
+
+def _add_item(
+    model: cp_model.CpModel,
+    variables: _Variables,
+    number: int,
+    item: Item,
+    cluster: Cluster,
+    free: Mapping[str, Sequence[GpuId]],
+) -> None:
+    """Count the item's blocks over nodes, or its whole nodes when a block is larger than a node."""
+    full = max(_of_class(node, item.gpu_class) for node in cluster)
+    terms = []
+    if item.block_gpus > full:
+        for node in cluster:
+            usable = [gpu for gpu in _free_of_class(cluster, free[node.id], item) if gpu not in item.excluded]
+            if len(usable) == full:
+                variables.whole[number, node.id] = model.NewBoolVar(f"w_{number}_{node.id}")
+                terms.append(variables.whole[number, node.id])
+        model.Add(sum(terms) == item.blocks * (item.block_gpus // full))
+        return
+    for node in cluster:
+        usable = _free_of_class(cluster, free[node.id], item)
+        most = min(item.blocks, len(usable) // item.block_gpus)
+        count = model.NewIntVar(0, most, f"y_{number}_{node.id}")
+        variables.blocks[number, node.id] = count
+        terms.append(count)
+        if item.by_id:
+            taken = []
+            for gpu in usable:
+                if gpu in item.excluded:
+                    continue
+                variables.gpus[number, gpu] = model.NewBoolVar(f"a_{number}_{gpu}")
+                taken.append(variables.gpus[number, gpu])
+            model.Add(sum(taken) == item.block_gpus * count)
+    model.Add(sum(terms) == item.blocks)
+    for gpu in sorted(item.pinned):
+        if (number, gpu) in variables.gpus:
+            model.Add(variables.gpus[number, gpu] == 1)
+        else:
+            model.AddBoolOr([])  # a pinned GPU that is not free: nothing can be placed
+
+
+def _free_of_class(cluster: Cluster, free: Sequence[GpuId], item: Item) -> list[GpuId]:
+    return [gpu for gpu in free if cluster.gpus[gpu].gpu_class == item.gpu_class]
+
+
+def _add_gpu_room(
+    model: cp_model.CpModel,
+    variables: _Variables,
+    items: Sequence[Item],
+    node: Node,
+    free: Mapping[str, Sequence[GpuId]],
+) -> None:
+    classes = {gpu.id: gpu.gpu_class for gpu in node.gpus}
+    for gpu_class in dict.fromkeys(classes.values()):
+        room = sum(1 for gpu in free[node.id] if classes[gpu] == gpu_class)
+        taken = [
+            item.block_gpus * variables.blocks[number, node.id]
+            for number, item in enumerate(items)
+            if item.gpu_class == gpu_class and (number, node.id) in variables.blocks
+        ]
+        taken += [
+            _of_class(node, gpu_class) * variables.whole[number, node.id]
+            for number, item in enumerate(items)
+            if item.gpu_class == gpu_class and (number, node.id) in variables.whole
+        ]
+        if taken:
+            model.Add(sum(taken) <= room)
+    for gpu in free[node.id]:
+        same = [x for (_, other), x in variables.gpus.items() if other == gpu]
+        if len(same) > 1:
+            model.AddAtMostOne(same)
+
+
+def _add_host_room(
+    model: cp_model.CpModel,
+    variables: _Variables,
+    items: Sequence[Item],
+    cpu_needs: Sequence[CpuNeed],
+    node: Node,
+    used_cores: Mapping[str, float],
+    used_host_mib: Mapping[str, float],
+) -> None:
+    """Keep CPU cores and host memory of a node; needs are rounded up, room down."""
+
+    def add(limit: float, unit: float, per_gpu: Sequence[float], per_worker: Sequence[float]) -> None:
+        terms = []
+        for number, item in enumerate(items):
+            if not per_gpu[number]:
+                continue
+            if (number, node.id) in variables.blocks:
+                need = math.ceil(per_gpu[number] * item.block_gpus * unit - 1e-9)
+                terms.append(need * variables.blocks[number, node.id])
+            if (number, node.id) in variables.whole:
+                need = math.ceil(per_gpu[number] * _of_class(node, item.gpu_class) * unit - 1e-9)
+                terms.append(need * variables.whole[number, node.id])
+        for number, each in enumerate(per_worker):
+            if each:
+                terms.append(math.ceil(each * unit - 1e-9) * variables.workers[number, node.id])
+        if terms:
+            model.Add(sum(terms) <= max(0, math.floor(limit * unit + 1e-9)))
+
+    add(
+        (node.cpu_cores or 0.0) - used_cores.get(node.id, 0.0),
+        _UNITS,
+        [item.cpu_cores_per_gpu for item in items],
+        [need.cpu_cores_per_worker for need in cpu_needs],
+    )
+    add(
+        (node.host_memory_mib or 0.0) - used_host_mib.get(node.id, 0.0),
+        1.0,
+        [item.host_memory_mib_per_gpu for item in items],
+        [need.host_memory_mib_per_worker for need in cpu_needs],
+    )
+
+
+def _cost(
+    model: cp_model.CpModel, variables: _Variables, items: Sequence[Item], cluster: Cluster
+) -> cp_model.LinearExprT:
+    """Prefer GPUs the task holds, then few nodes per task, then the first nodes."""
+    order = {node.id: at for at, node in enumerate(cluster)}
+    terms: list[cp_model.LinearExprT] = []
+    for (number, node_id), count in (variables.blocks | variables.whole).items():
+        item = items[number]
+        liked = sum(1 for gpu in item.liked if gpu.node == node_id)
+        away = 0 if liked >= item.block_gpus else 1
+        terms.append((10_000 * len(order) * away + order[node_id]) * count)
+    for task in dict.fromkeys(item.task for item in items):
+        for node in cluster:
+            here = [
+                count
+                for (number, node_id), count in variables.blocks.items()
+                if node_id == node.id and items[number].task == task
+            ]
+            if here and len(order) > 1:
+                touched = model.NewBoolVar(f"u_{task}_{node.id}")
+                for count in here:
+                    model.Add(count == 0).OnlyEnforceIf(~touched)
+                terms.append(100 * len(order) * touched)
+    return sum(terms)
+
+
+def _read(solver: cp_model.CpSolver, variables: _Variables, items: Sequence[Item]) -> NodeAssignment:
+    whole: dict[int, list[str]] = {}
+    for (number, node_id), x in variables.whole.items():
+        if solver.Value(x):
+            whole.setdefault(number, []).append(node_id)
+    gpus = {
+        number: frozenset(gpu for (n, gpu), x in variables.gpus.items() if n == number and solver.Value(x))
+        for number, item in enumerate(items)
+        if item.by_id
+    }
+    return NodeAssignment(
+        {at: solver.Value(x) for at, x in variables.blocks.items() if solver.Value(x)},
+        {number: tuple(nodes) for number, nodes in whole.items()},
+        gpus,
+        {at: solver.Value(x) for at, x in variables.workers.items() if solver.Value(x)},
+    )

@@ -1,0 +1,60 @@
+"""The LP bound: the master with fractions of candidates allowed, by HiGHS through PuLP."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from libra_plan.planner.solvers.rows import Row
+from libra_plan.planner.solvers.worth import TaskCandidates
+
+__all__ = ["lp_bound", "lp_worst_bound"]
+
+_SAFETY = 1e-9  # relative: HiGHS's optimum is true to about this, and a bound must not be below it
+
+
+def lp_bound(tasks: Sequence[TaskCandidates], rows: Sequence[Row]) -> float | None:
+    """Bound Σ worth over all plans; None when HiGHS is not available or gives no optimum."""
+    return _solve(tasks, rows, worst=None)
+
+
+def lp_worst_bound(
+    tasks: Sequence[TaskCandidates], rows: Sequence[Row], among: Sequence[int]
+) -> float | None:
+    """Bound the smallest normalised throughput that tasks `among` can all reach."""
+    return _solve(tasks, rows, worst=among)
+
+
+def _solve(
+    tasks: Sequence[TaskCandidates], rows: Sequence[Row], worst: Sequence[int] | None
+) -> float | None:
+    import pulp
+
+    solver = pulp.HiGHS(msg=False)
+    if not solver.available():
+        return None
+    model = pulp.LpProblem("master", pulp.LpMaximize)
+    chosen = {
+        (t, c): pulp.LpVariable(f"x_{t}_{c}", 0, 1)
+        for t, each in enumerate(tasks)
+        for c in range(len(each.candidates))
+    }
+    if worst is None:
+        model += pulp.lpSum(tasks[t].candidates[c].worth * x for (t, c), x in chosen.items())
+    else:
+        level = pulp.LpVariable("level")
+        model += level
+        for t in worst:
+            reach = [entry.normalised * chosen[t, c] for c, entry in enumerate(tasks[t].candidates)]
+            model += level <= pulp.lpSum(reach)
+    for row in rows:
+        if row.coefficients:
+            model += pulp.lpSum(k * chosen[at] for at, k in row.coefficients.items()) <= row.limit
+    model.solve(solver)
+    # `status` reads Optimal at a time limit too; `sol_status` tells an optimum from an incumbent.
+    if model.sol_status != pulp.LpSolutionOptimal:
+        return None
+    value = pulp.value(model.objective)
+    if value is None or not math.isfinite(value):
+        return None
+    return float(value) + _SAFETY * max(1.0, abs(float(value)))

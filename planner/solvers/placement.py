@@ -1,0 +1,253 @@
+"""From chosen candidates to GPU ids: kept tasks stay, the others get nodes, then GPUs, then ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from libra_plan.models.topology import Cluster, GpuId
+from libra_plan.planner.columns.capacity import replicas_per_block
+from libra_plan.planner.columns.generate import block_needs
+from libra_plan.planner.plan import Column, CpuShare, PlacedRole, Pool, RoleChoice
+from libra_plan.planner.problem import HeldTask, Problem, Role, Task
+from libra_plan.planner.solvers.base import SolveParams
+from libra_plan.planner.solvers.cpsat_placement import CpuNeed, Item, NodeAssignment, assign_nodes
+from libra_plan.planner.solvers.rows import Choice
+from libra_plan.planner.solvers.worth import Candidate, TaskCandidates
+
+__all__ = ["TaskPlacement", "place"]
+
+Block = tuple[GpuId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPlacement:
+    """Where one task's roles run."""
+
+    roles: tuple[PlacedRole, ...]
+    cpu: tuple[CpuShare, ...]
+
+
+def place(
+    problem: Problem,
+    tasks: Sequence[TaskCandidates],
+    choice: Choice,
+    params: SolveParams,
+    *,
+    limit_s: float,
+) -> dict[int, TaskPlacement] | None:
+    """Place a choice on GPUs; None when its blocks, cores or host memory cannot be packed."""
+    chosen = {t: tasks[t].candidates[c] for t, c in choice.items()}
+    held = {t: entry.held for t, entry in chosen.items() if entry.held is not None}
+    kept_gpus = [gpu for each in held.values() for gpu in _gpus_of(each)]
+    if len(kept_gpus) != len(set(kept_gpus)):
+        return None
+    free = _free(problem.cluster, set(kept_gpus))
+    owners, items = _items(problem, tasks, {t: entry for t, entry in chosen.items() if t not in held})
+    cpu_needs = [need for t in chosen for need in _cpu_needs(tasks[t].task)]
+    cores, host = _used_by_held(chosen, held)
+    assigned = assign_nodes(problem.cluster, items, cpu_needs, free, cores, host, params, limit_s=limit_s)
+    if assigned is None:
+        return None
+    blocks = _blocks_by_item(problem.cluster, items, assigned, free)
+    placements: dict[int, TaskPlacement] = {}
+    for t, entry in chosen.items():
+        shares = tuple(
+            CpuShare(need.role, node, count)
+            for (number, node), count in assigned.workers.items()
+            if (need := cpu_needs[number]).task == tasks[t].task.id
+        )
+        if t in held:
+            roles = _held_roles(entry.column, held[t])
+        else:
+            mine = {items[n].pool: blocks[n] for n, owner in enumerate(owners) if owner == t}
+            roles = _roles(problem.cluster, tasks[t].task, entry.column, mine)
+        placements[t] = TaskPlacement(roles, shares)
+    return placements
+
+
+def _gpus_of(held: HeldTask) -> set[GpuId]:
+    return {gpu for role in held.roles for replica in role.replicas for gpu in replica}
+
+
+def _free(cluster: Cluster, taken: set[GpuId]) -> dict[str, list[GpuId]]:
+    return {node.id: [gpu.id for gpu in node.gpus if gpu.id not in taken] for node in cluster}
+
+
+def _items(
+    problem: Problem, tasks: Sequence[TaskCandidates], chosen: Mapping[int, Candidate]
+) -> tuple[list[int], list[Item]]:
+    """List the blocks to be placed, and for each the number of its task."""
+    liked = {held.task: frozenset(_gpus_of(held)) for held in problem.running}
+    owners: list[int] = []
+    items: list[Item] = []
+    for t, entry in chosen.items():
+        task = tasks[t].task
+        for need in block_needs(entry.column):
+            members = [] if need.pool is None else _members(task, entry.column, need.pool)
+            owners.append(t)
+            items.append(
+                Item(
+                    task.id,
+                    need.pool,
+                    need.gpu_class,
+                    need.block_gpus,
+                    need.blocks,
+                    need.cpu_cores_per_gpu,
+                    need.host_memory_mib_per_gpu,
+                    frozenset().union(*(role.pinned_gpus for role in members)),
+                    frozenset().union(*(role.excluded_gpus for role in members)),
+                    liked.get(task.id, frozenset()),
+                )
+            )
+    return owners, items
+
+
+def _members(task: Task, column: Column, pool: int) -> list[Role]:
+    names = {choice.role for choice in column.phases[0].pools[pool].choices}
+    return [role for role in task.roles if role.id in names]
+
+
+def _cpu_needs(task: Task) -> list[CpuNeed]:
+    return [
+        CpuNeed(
+            task.id,
+            role.id,
+            role.cpu_workers,
+            role.cpu_cores / role.cpu_workers,
+            role.host_memory_mib / role.cpu_workers,
+        )
+        for role in task.roles
+        if not role.on_gpu
+    ]
+
+
+def _used_by_held(
+    chosen: Mapping[int, Candidate], held: Mapping[int, HeldTask]
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Sum what kept tasks take of each node's cores and host memory: their GPUs' largest need."""
+    cores: dict[str, float] = {}
+    host: dict[str, float] = {}
+    for t, now in held.items():
+        needs = block_needs(chosen[t].column)
+        pools = chosen[t].column.phases[0].pools
+        for need in needs:
+            gpus = _gpus_of(now)
+            if need.pool is not None:
+                names = {choice.role for choice in pools[need.pool].choices}
+                gpus = {gpu for role in now.roles if role.role in names for r in role.replicas for gpu in r}
+            for gpu in gpus:
+                cores[gpu.node] = cores.get(gpu.node, 0.0) + need.cpu_cores_per_gpu
+                host[gpu.node] = host.get(gpu.node, 0.0) + need.host_memory_mib_per_gpu
+    return cores, host
+
+
+def _blocks_by_item(
+    cluster: Cluster, items: Sequence[Item], assigned: NodeAssignment, free: Mapping[str, list[GpuId]]
+) -> list[list[Block]]:
+    """Hand out GPU ids: first to items placed by id, then large blocks before small ones.
+
+    A task gets GPUs it holds now before others, and aligned neighbours before scattered ones.
+    """
+    left = {node: list(gpus) for node, gpus in free.items()}
+    result: list[list[Block]] = [[] for _ in items]
+    for number, gpus in assigned.gpus.items():
+        for node in cluster:
+            here = [gpu for gpu in left[node.id] if gpu in gpus]
+            size = items[number].block_gpus
+            result[number] += [tuple(here[at : at + size]) for at in range(0, len(here) - size + 1, size)]
+            left[node.id] = [gpu for gpu in left[node.id] if gpu not in gpus]
+    order = sorted(range(len(items)), key=lambda n: (-items[n].block_gpus, n))
+    for number in order:
+        item = items[number]
+        if number in assigned.gpus:
+            continue
+        nodes = assigned.whole_nodes.get(number, ())
+        per_block = max(1, len(nodes) // item.blocks)
+        for at in range(0, len(nodes), per_block):
+            group = nodes[at : at + per_block]
+            result[number].append(tuple(gpu for node in group for gpu in left[node] if _is(cluster, gpu, item)))
+            for node in group:
+                left[node] = [gpu for gpu in left[node] if not _is(cluster, gpu, item)]
+        for node_ in cluster:
+            for _ in range(assigned.blocks.get((number, node_.id), 0)):
+                block = _take(cluster, left[node_.id], item)
+                result[number].append(block)
+                left[node_.id] = [gpu for gpu in left[node_.id] if gpu not in block]
+    return result
+
+
+def _is(cluster: Cluster, gpu: GpuId, item: Item) -> bool:
+    return cluster.gpus[gpu].gpu_class == item.gpu_class
+
+
+def _take(cluster: Cluster, left: Sequence[GpuId], item: Item) -> Block:
+    usable = [gpu for gpu in left if _is(cluster, gpu, item)]
+    size = item.block_gpus
+    groups: dict[int, list[GpuId]] = {}
+    for gpu in usable:
+        groups.setdefault(gpu.index // size, []).append(gpu)
+    aligned = [group for group in groups.values() if len(group) == size]
+    if aligned:
+        best = max(aligned, key=lambda group: sum(gpu in item.liked for gpu in group))
+        return tuple(best)
+    usable.sort(key=lambda gpu: (gpu not in item.liked, gpu.index))
+    return tuple(sorted(usable[:size]))
+
+
+def _roles(
+    cluster: Cluster, task: Task, column: Column, blocks: Mapping[int | None, list[Block]]
+) -> tuple[PlacedRole, ...]:
+    """Split each pool's blocks into replicas; ranks follow the order of nodes, then GPUs."""
+    placed: dict[str, PlacedRole] = {}
+    roles = {role.id: role for role in task.roles}
+    for phase in column.phases:
+        shared = list(blocks.get(None, ()))
+        for number, pool in enumerate(phase.pools):
+            mine = _carve(shared, pool) if len(column.phases) > 1 else blocks[number]
+            for choice in pool.choices:
+                pinned = roles[choice.role].pinned_gpus
+                placed[choice.role] = PlacedRole(
+                    choice.role, choice, _replicas(cluster, choice, pool, mine, pinned)
+                )
+    return tuple(placed[role.id] for role in task.gpu_roles)
+
+
+def _carve(shared: list[Block], pool: Pool) -> list[Block]:
+    """Take a pool's blocks out of the column's larger ones, in place."""
+    taken: list[Block] = []
+    while len(taken) < pool.blocks:
+        at = next(i for i, block in enumerate(shared) if len(block) >= pool.block_gpus)
+        taken.append(shared[at][: pool.block_gpus])
+        shared[at] = shared[at][pool.block_gpus :]
+    return taken
+
+
+def _replicas(
+    cluster: Cluster,
+    choice: RoleChoice,
+    pool: Pool,
+    blocks: Sequence[Block],
+    pinned: frozenset[GpuId],
+) -> tuple[Block, ...]:
+    size = choice.layout.gpus_per_replica
+    order = {node.id: at for at, node in enumerate(cluster)}
+    if pinned:
+        by_node: dict[str, list[GpuId]] = {}
+        for gpu in sorted(pinned):
+            by_node.setdefault(gpu.node, []).append(gpu)
+        blocks = list(map(tuple, by_node.values()))
+    full = max(len(node.gpus) for node in cluster)
+    found: list[Block] = []
+    for block in blocks:
+        each = len(block) // size if pinned else replicas_per_block(pool.block_gpus, size, full)
+        found += [block[at * size : (at + 1) * size] for at in range(each)]
+    found.sort(key=lambda replica: (order[replica[0].node], replica[0].index))
+    return tuple(found[: choice.option.replicas])
+
+
+def _held_roles(column: Column, held: HeldTask) -> tuple[PlacedRole, ...]:
+    choices = {
+        choice.role: choice for phase in column.phases for pool in phase.pools for choice in pool.choices
+    }
+    return tuple(PlacedRole(role.role, choices[role.role], role.replicas) for role in held.roles)

@@ -1,0 +1,107 @@
+"""The rows of the master problem: at most one candidate per task, and room for what is chosen.
+
+Each row is a necessary condition for a plan, so the LP over them is a bound; what they cannot see
+(fragmentation, CPU cores and host memory node by node, GPUs by id) placement checks, and returns
+as a cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from libra_plan.models.topology import Cluster
+from libra_plan.planner.columns.capacity import capacities
+from libra_plan.planner.columns.generate import fits_where, gpus_in_blocks, host_needs
+from libra_plan.planner.solvers.worth import Candidate, TaskCandidates
+
+__all__ = ["Choice", "Row", "cut_row", "master_rows"]
+
+At = tuple[int, int]
+"""(task number, candidate number)."""
+
+Choice = dict[int, int]
+"""Task number -> candidate number, running tasks only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Σ coefficient · chosen ≤ limit, with a name for explanations."""
+
+    name: str
+    coefficients: dict[At, float]
+    limit: float
+
+
+def master_rows(tasks: Sequence[TaskCandidates], cluster: Cluster) -> list[Row]:
+    """Write the rows for one candidate per task, blocks of every size, CPU cores and host memory.
+
+    For block sizes that divide each other the block rows are sufficient for packing as well.
+    """
+    rows = [
+        Row(f"one:{each.task.id}", {(t, c): 1.0 for c in range(len(each.candidates))}, 1.0)
+        for t, each in enumerate(tasks)
+    ]
+    return rows + _block_rows(tasks, cluster) + _host_rows(tasks, cluster)
+
+
+def _every(tasks: Sequence[TaskCandidates]) -> list[tuple[At, Candidate]]:
+    return [((t, c), entry) for t, each in enumerate(tasks) for c, entry in enumerate(each.candidates)]
+
+
+def _block_rows(tasks: Sequence[TaskCandidates], cluster: Cluster) -> list[Row]:
+    rows = []
+    entries = _every(tasks)
+    sizes = {(name, size) for _, entry in entries for name, size, _ in entry.column.blocks}
+    for name, capacity in capacities(cluster).items():
+        for size in sorted({1} | {size for owner, size in sizes if owner == name}):
+            needs = {at: float(gpus_in_blocks(entry.column, name, size)) for at, entry in entries}
+            row = {at: need for at, need in needs.items() if need}
+            rows.append(Row(f"gpus:{name}:{size}", row, float(size * capacity.rooms(size))))
+    return rows
+
+
+def _host_rows(tasks: Sequence[TaskCandidates], cluster: Cluster) -> list[Row]:
+    """Write the rows for CPU cores and host memory; a node that does not say has none to give."""
+    cores: dict[At, float] = {}
+    memory: dict[At, float] = {}
+    for at, entry in _every(tasks):
+        of_gpus = host_needs(entry.column)
+        env = [role for role in tasks[at[0]].task.roles if not role.on_gpu]
+        cores[at] = of_gpus[0] + sum(role.cpu_cores for role in env)
+        memory[at] = of_gpus[1] + sum(role.host_memory_mib for role in env)
+    rows = []
+    for name, needs, limit in (
+        ("cpu-cores", cores, sum(node.cpu_cores or 0.0 for node in cluster)),
+        ("host-memory", memory, sum(node.host_memory_mib or 0.0 for node in cluster)),
+    ):
+        if any(needs.values()):
+            rows.append(Row(name, {at: need for at, need in needs.items() if need}, limit))
+    return rows
+
+
+def cut_row(tasks: Sequence[TaskCandidates], conflict: Choice) -> Row:
+    """Forbid a set of candidates that cannot be placed together, and all that need even more.
+
+    A candidate without GPUs fixed by id needs at least as much as one in the conflict when its
+    blocks fit only where that one's do and it takes no fewer cores and no less host memory.
+    """
+    coefficients: dict[At, float] = {}
+    for t, c in conflict.items():
+        member = tasks[t].candidates[c]
+        by_id = any(role.pinned_gpus or role.excluded_gpus for role in tasks[t].task.gpu_roles)
+        for other, entry in enumerate(tasks[t].candidates):
+            heavier = not by_id and member.held is None and _needs_as_much(entry, member)
+            if other == c or heavier:
+                coefficients[t, other] = 1.0
+    return Row("cut", coefficients, float(len(conflict) - 1))
+
+
+def _needs_as_much(more: Candidate, less: Candidate) -> bool:
+    mine, theirs = host_needs(more.column), host_needs(less.column)
+    return (
+        more.held is None
+        and mine[0] >= theirs[0]
+        and mine[1] >= theirs[1]
+        and fits_where(less.column, more.column)
+    )
