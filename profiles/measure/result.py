@@ -1,0 +1,97 @@
+"""Turn a measuring journal into profile folders that the planner reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from libra_plan.errors import ProfileError, Where
+from libra_plan.profiles.measure.journal import Journal, Record
+
+__all__ = ["write_profiles"]
+
+SCHEMA_VERSION = 1
+# What a point of the journal and a row of points.csv have in common.
+_POINT_FIELDS = (
+    "status",
+    "batch_sequences",
+    "seq_len_tokens",
+    "repeats",
+    "time_s",
+    "time_low_s",
+    "time_high_s",
+    "peak_allocated_mib",
+    "peak_reserved_mib",
+    "device_used_mib",
+)
+_TIME_DIGITS = 7  # 0.1 µs; the repeats differ by more
+
+
+def write_profiles(journal: Journal, out_dir: Path, *, source: str | None = None) -> tuple[Path, ...]:
+    """Write `<out_dir>/<profile>/profile.yaml` and `points.csv` for every profile with a point.
+
+    `source` is a sentence on where the measurement was made, for the provenance.
+    """
+    folders = []
+    for profile, setup in journal.setups.items():
+        rows = [record for (name, _), record in sorted(journal.points.items()) if name == profile]
+        if any(row["status"] == "ok" for row in rows):
+            folders.append(_write_profile(out_dir / profile, setup, rows, journal.path, source))
+    return tuple(folders)
+
+
+def _write_profile(
+    folder: Path, setup: Record, rows: list[Record], journal: Path, source: str | None
+) -> Path:
+    # Imported here: a bare GPU machine measures without them.
+    import msgspec  # noqa: PLC0415
+    import yaml  # noqa: PLC0415
+
+    from libra_plan.profiles.points import write_points  # noqa: PLC0415
+    from libra_plan.profiles.schema import Point, ProfileFile  # noqa: PLC0415
+
+    folder.mkdir(parents=True, exist_ok=True)
+    table = [msgspec.convert(_row(row, setup["phase"]), Point) for row in rows]
+    digest = write_points(folder / "points.csv", table)
+    document = {
+        "schema_version": SCHEMA_VERSION,
+        "id": folder.name,
+        **{key: _known(setup[key]) for key in ("phase", "model", "hardware", "software", "method")},
+        "provenance": _known(
+            {
+                "kind": "measured",
+                "points_sha256": digest,
+                "source": source or "libra-plan profile measure",
+                "licence": "Apache-2.0",
+            }
+        ),
+    }
+    try:
+        msgspec.convert(document, ProfileFile)
+    except msgspec.ValidationError as error:
+        raise ProfileError(
+            "the journal holds no complete profile", got=error, where=Where(str(journal), key=folder.name)
+        ) from error
+    text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=100)
+    (folder / "profile.yaml").write_text(text, encoding="utf-8")
+    return folder
+
+
+def _row(record: Record, phase: object) -> dict[str, object]:
+    row = {key: record[key] for key in _POINT_FIELDS if record.get(key) is not None}
+    for key in ("time_s", "time_low_s", "time_high_s"):
+        if key in row:
+            row[key] = round(float(str(row[key])), _TIME_DIGITS)
+    if "time_s" in row:
+        tokens = int(str(row["batch_sequences"]))
+        if phase != "decode":  # a decode step yields one token a sequence
+            tokens *= int(str(row["seq_len_tokens"]))
+        row["tokens_per_s"] = round(tokens / float(str(row["time_s"])), 1)
+    return row
+
+
+def _known(value: object) -> object:
+    """Leave out what is unknown: None is said by absence."""
+    if not isinstance(value, Mapping):
+        return value
+    return {key: _known(inner) for key, inner in value.items() if inner is not None}
