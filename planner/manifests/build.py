@@ -1,0 +1,144 @@
+"""Write a plan down as a manifest: tasks, queue, proof, and the way there from the parent."""
+
+from __future__ import annotations
+
+import msgspec
+
+from libra_plan import __version__
+from libra_plan.errors import ManifestError
+from libra_plan.models.topology import Cluster
+from libra_plan.planner.manifests import manifest as m
+from libra_plan.planner.manifests.document import seal
+from libra_plan.planner.manifests.ports import PortBook
+from libra_plan.planner.manifests.tasks import describe_task, gpus_of, runs_on_as, with_rendezvous
+from libra_plan.planner.manifests.transitions import Holding, transitions_between
+from libra_plan.planner.plan import Certificate, Plan
+from libra_plan.planner.problem import Problem
+from libra_plan.profiles.schema import WorkloadFile
+
+__all__ = ["build_manifest"]
+
+_UNSEALED = "sha256:" + 64 * "0"
+
+
+def build_manifest(
+    problem: Problem,
+    plan: Plan,
+    *,
+    name: str,
+    parent: m.Manifest | None = None,
+    workload: WorkloadFile | None = None,
+) -> m.Manifest:
+    """Build the manifest of a plan, one generation after its parent; pure.
+
+    `workload` gives commands and lifecycles; without it roles have no command. A task whose roles,
+    GPUs and commands are those of the parent is kept: it stays in the generation it was started
+    in, with its ports and rendezvous ids, since its processes run on.
+    """
+    _check_parent(parent, name)
+    generation = 1 if parent is None else parent.metadata.generation + 1
+    nodes = _nodes(problem.cluster)
+    tasks, kept = _tasks(problem, plan, workload, nodes, generation, parent)
+    before = {task.id: gpus_of(task) for task in parent.spec.tasks} if parent is not None else {}
+    after = {task.id: gpus_of(task) for task in tasks}
+    spec = m.Spec(
+        inputs=m.Inputs(
+            digests=dict(sorted(problem.input_digests.items())),
+            planner=__version__,
+            horizon_s=problem.horizon_s,
+        ),
+        nodes=nodes,
+        tasks=tasks,
+        queued=tuple(m.QueuedEntry(task=one.task, code=one.code, reason=one.reason) for one in plan.queued),
+        transitions=transitions_between(
+            Holding(task, before.get(task), after.get(task), task in kept)
+            for task in dict.fromkeys((*before, *after))
+        ),
+        certificate=_certificate(plan.certificate),
+    )
+    metadata = m.Metadata(
+        name=name,
+        generation=generation,
+        parent_digest=None if parent is None else parent.metadata.digest,
+        digest=_UNSEALED,
+    )
+    return _valid(seal(m.Manifest(api_version=m.API_VERSION, kind=m.KIND, metadata=metadata, spec=spec)))
+
+
+def _check_parent(parent: m.Manifest | None, name: str) -> None:
+    if parent is not None and parent.metadata.name != name:
+        raise ManifestError(
+            "the parent manifest belongs to another cluster",
+            got=parent.metadata.name,
+            allowed=name,
+            way_out="name the new manifest like its parent, or start without a parent",
+        )
+
+
+def _tasks(
+    problem: Problem,
+    plan: Plan,
+    workload: WorkloadFile | None,
+    nodes: tuple[m.NodeEntry, ...],
+    generation: int,
+    parent: m.Manifest | None,
+) -> tuple[tuple[m.TaskEntry, ...], frozenset[str]]:
+    """Describe the running tasks, and name those that run on untouched."""
+    specs = {spec.id: spec for spec in workload.tasks} if workload is not None else {}
+    old = {task.id: task for task in parent.spec.tasks} if parent is not None else {}
+    old_nodes = parent.spec.nodes if parent is not None else ()
+    ports = PortBook(nodes, parent)
+    tasks = []
+    kept = set()
+    for running in plan.running:
+        new = describe_task(problem, running, specs.get(running.task))
+        before = old.get(new.id)
+        if before is not None and runs_on_as(before, old_nodes, new, nodes):
+            kept.add(new.id)
+        tasks.append(with_rendezvous(new, generation, ports, before if new.id in kept else None))
+    return tuple(tasks), frozenset(kept)
+
+
+def _nodes(cluster: Cluster) -> tuple[m.NodeEntry, ...]:
+    return tuple(
+        m.NodeEntry(
+            id=node.id,
+            address=node.address,
+            port_range=(node.port_first, node.port_last),
+            cpu_cores=node.cpu_cores,
+            host_memory_mib=node.host_memory_mib,
+            gpus=tuple(
+                m.GpuEntry(
+                    index=gpu.id.index, uuid=gpu.uuid, gpu_class=gpu.gpu_class, memory_mib=gpu.memory_mib
+                )
+                for gpu in sorted(node.gpus, key=lambda gpu: gpu.id)
+            ),
+        )
+        for node in cluster.nodes
+    )
+
+
+def _certificate(certificate: Certificate) -> m.Certificate:
+    return m.Certificate(
+        policy=certificate.policy,
+        status=certificate.status.value,
+        objective=certificate.objective,
+        bound=certificate.bound,
+        gap=certificate.gap,
+        bounds=tuple(m.Objective(name=name, value=value) for name, value in certificate.bounds),
+        baselines=tuple(m.Objective(name=name, value=value) for name, value in certificate.baselines),
+        deterministic=certificate.deterministic,
+    )
+
+
+def _valid(manifest: m.Manifest) -> m.Manifest:
+    """Refuse what the schema does not allow, such as a task name that could leave its folder."""
+    try:
+        return msgspec.convert(msgspec.to_builtins(manifest), m.Manifest)
+    except msgspec.ValidationError as problem:
+        raise ManifestError(
+            "the plan cannot be written as a manifest",
+            got=problem,
+            allowed="names of letters, digits, `.`, `_` and `-` that begin and end with a letter or digit",
+            way_out="rename it in workload.yaml or cluster.yaml",
+        ) from None

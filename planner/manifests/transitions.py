@@ -1,0 +1,110 @@
+"""Order the steps from a parent manifest to a new one: what frees GPUs goes before what takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from libra_plan.planner.manifests.manifest import Transition
+
+__all__ = ["Holding", "transitions_between"]
+
+Action = Literal["start", "stop", "resize", "move", "keep"]
+_NONE: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Holding:
+    """A task as the hand-over sees it: the GPUs it had and will have (None: not running there)."""
+
+    task: str
+    before: frozenset[str] | None
+    after: frozenset[str] | None
+    unchanged: bool = False
+
+    @property
+    def action(self) -> Action:
+        """Name the step that takes the task from before to after."""
+        if self.after is None:
+            return "stop"
+        if self.before is None:
+            return "start"
+        if self.unchanged:
+            return "keep"
+        return "move" if self.growth == 0 else "resize"
+
+    @property
+    def growth(self) -> int:
+        """Count the GPUs it gains; negative when it gives some back."""
+        return len(self.after or _NONE) - len(self.before or _NONE)
+
+    @property
+    def taken(self) -> frozenset[str]:
+        """Give the GPUs it takes from others or from the free ones."""
+        return (self.after or _NONE) - (self.before or _NONE)
+
+    @property
+    def freed(self) -> frozenset[str]:
+        """Give the GPUs it leaves."""
+        return (self.before or _NONE) - (self.after or _NONE)
+
+
+def transitions_between(holdings: Iterable[Holding]) -> tuple[Transition, ...]:
+    """List the steps in an order in which no GPU ever has two holders.
+
+    Stops and shrinks go first, then moves, then growth and starts. A step is ready when no task
+    that still waits holds a GPU it takes. When none is ready (tasks want each other's GPUs), the
+    first of them is stopped early and started once its new GPUs are free.
+    """
+    ordered = sorted(holdings, key=_rank)
+    waiting = [holding for holding in ordered if holding.action != "keep"]
+    done: list[Transition] = []
+    freed_by: dict[str, str] = {}  # GPU -> the step that freed it
+    stopped_by: dict[str, str] = {}  # task -> its early stop
+    while waiting:
+        ready = next((one for one in waiting if not _is_blocked(one, waiting)), None)
+        if ready is None:
+            ready = _split(waiting)
+            stopped_by[ready.task] = _id(ready)
+        else:
+            waiting.remove(ready)
+        needed = {freed_by.get(gpu) for gpu in ready.taken}
+        if ready.action == "start":
+            needed.add(stopped_by.get(ready.task))
+        done.append(_step(ready, tuple(step.id for step in done if step.id in needed)))
+        freed_by.update(dict.fromkeys(ready.freed, _id(ready)))
+    return (*done, *(_step(holding, ()) for holding in ordered if holding.action == "keep"))
+
+
+def _split(waiting: list[Holding]) -> Holding:
+    """Take the stop out of the first task that holds GPUs, and leave its start waiting, last."""
+    holding = next(one for one in waiting if one.before)
+    waiting.remove(holding)
+    waiting.append(replace(holding, before=None))
+    return replace(holding, after=None)
+
+
+def _rank(holding: Holding) -> tuple[int, int]:
+    order = {"stop": 0, "resize": 1 if holding.growth < 0 else 3, "move": 2, "start": 4, "keep": 5}
+    return order[holding.action], holding.growth
+
+
+def _is_blocked(holding: Holding, waiting: list[Holding]) -> bool:
+    """Say whether a task that has not had its turn holds a GPU this one takes."""
+    return any(other is not holding and holding.taken & (other.before or _NONE) for other in waiting)
+
+
+def _id(holding: Holding) -> str:
+    return f"{holding.action}:{holding.task}"
+
+
+def _step(holding: Holding, after: tuple[str, ...]) -> Transition:
+    return Transition(
+        id=_id(holding),
+        task=holding.task,
+        action=holding.action,
+        gpus_before=len(holding.before or _NONE),
+        gpus_after=len(holding.after or _NONE),
+        after=after,
+    )
