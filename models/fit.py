@@ -2,83 +2,259 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
+from libra_plan.errors import RefusedError
+from libra_plan.models import refusals
+from libra_plan.models.answers import Asked, measured, memory_from, nearest_rows, time_from
+from libra_plan.models.curve import Curve
+from libra_plan.models.layout_fit import LayoutFit, fit_layout
+from libra_plan.models.layout_prior import MEMORY_MARGIN, Speedup, tensor_speedup
+from libra_plan.models.memory import CacheForm, ChunkForm
 from libra_plan.models.parallelism import Layout
-from libra_plan.models.quantities import Estimate
+from libra_plan.models.quantities import Estimate, Origin
+from libra_plan.models.query import DecodeCoefficients, Query
+from libra_plan.models.ranks import memory_over_ranks, time_over_ranks
+from libra_plan.models.samples import place_of, rows_by_layout
+from libra_plan.models.serve import ServeForm
+from libra_plan.models.states import weights_mib
 from libra_plan.profiles.schema import Point, ProfileFile
 
 __all__ = ["DecodeCoefficients", "FittedProfile", "Query", "fit_profile"]
 
-
-@dataclass(frozen=True, slots=True)
-class Query:
-    """Ask about one step: batch and length per data-parallel rank, layout, data-parallel ranks.
-
-    decode: `batch_sequences` at context `seq_len_tokens`. serve: concurrency `batch_sequences` with
-    `prompt_tokens`/`output_tokens`. score and train: `batch_sequences` × `seq_len_tokens`.
-    """
-
-    batch_sequences: float
-    seq_len_tokens: float | None = None
-    prompt_tokens: float | None = None
-    output_tokens: float | None = None
-    tp: int = 1
-    pp: int = 1
-    cp: int = 1
-    ep: int = 1
-    dp: int = 1
-
-    @property
-    def layout(self) -> Layout:
-        """Give the layout of one replica."""
-        return Layout(self.tp, self.pp, self.cp, self.ep)
-
-
-@dataclass(frozen=True, slots=True)
-class DecodeCoefficients:
-    """A decode step as t(B, context) = fixed_s + per_sequence_s·B + per_token_s·B·context, seconds.
-
-    `error` is the relative error of this affine form that 90 % of the measured points stay within.
-    """
-
-    fixed_s: float
-    per_sequence_s: float
-    per_token_s: float
-    error: float
+_ONE = Layout()
 
 
 @dataclass(frozen=True)
 class FittedProfile:
-    """A profile with its fitted forms."""
+    """A profile with the fitted curves of each measured layout."""
 
     profile: ProfileFile
-    layouts: tuple[Layout, ...]
+    fits: tuple[LayoutFit, ...]
+
+    @cached_property
+    def by_layout(self) -> dict[Layout, LayoutFit]:
+        """Map fits by layout."""
+        return {fit.layout: fit for fit in self.fits}
+
+    @property
+    def layouts(self) -> tuple[Layout, ...]:
+        """List the layouts that can answer without a prior."""
+        return tuple(fit.layout for fit in self.fits if fit.time is not None)
+
+    @property
+    def outside_allocator_mib(self) -> float | None:
+        """Give the MiB a process takes beside its allocator (context, idle card); None if unmeasured."""
+        known = [fit.outside_allocator_mib for fit in self.fits if fit.outside_allocator_mib is not None]
+        return max(known) if known else None
 
     def time_s(self, query: Query, *, allow_prior: bool = False) -> Estimate:
-        """Estimate the seconds of one step (decode: one token of the whole batch)."""
-        raise NotImplementedError
+        """Estimate the seconds of one step (decode: one token of the whole batch).
+
+        Refuses outside the measured domain by more than one octave on one axis, unless
+        `allow_prior`; at or beyond what ran out of memory always.
+        """
+        asked = self._ask(query, allow_prior)
+        fit = self.by_layout.get(query.layout)
+        if fit is None or fit.time is None:
+            return self._time_by_prior(asked, fit)
+        _refuse_failed(fit, asked)
+        for other in fit.other_ranks:
+            if other.dp == query.dp and other.sample.place == asked.place:
+                return measured(other.sample, "s")
+        return time_over_ranks(self.profile, fit, time_from(fit.time, asked), asked)
 
     def memory_mib(self, query: Query, *, allow_prior: bool = False) -> Estimate:
-        """Estimate the peak reserved MiB per GPU; `.high` is the bound to plan with."""
-        raise NotImplementedError
+        """Estimate the peak reserved MiB per GPU; `.high` is the bound to plan with.
 
-    def static_mib(self, layout: Layout = Layout(), *, allow_prior: bool = False) -> Estimate:
-        """Estimate the MiB per GPU that stay while the role pauses with its state resident."""
-        raise NotImplementedError
+        Never below the smallest measured peak; at or beyond what ran out of memory it refuses.
+        """
+        asked = self._ask(query, allow_prior)
+        fit = self.by_layout.get(query.layout)
+        if fit is None or fit.memory is None:
+            return self._memory_by_prior(asked, fit)
+        _refuse_failed(fit, asked)
+        estimate = memory_from(fit.memory, asked)
+        if fit.memory_column == "peak_allocated_mib":  # fragmentation was not seen
+            estimate = replace(estimate, high=estimate.high * MEMORY_MARGIN)
+        return memory_over_ranks(self.profile, fit, estimate, asked)
 
-    def decode_coefficients(self, layout: Layout = Layout(), *, allow_prior: bool = False) -> DecodeCoefficients:
-        """Give the affine decode form for closed-form rollout times."""
-        raise NotImplementedError
+    def static_mib(self, layout: Layout = _ONE, *, allow_prior: bool = False) -> Estimate:
+        """Estimate the MiB per GPU that stay while the role pauses with its state resident.
+
+        `.low`: the weights alone. `.high`: the smallest measured peak. Between: the part of the
+        fitted memory that neither batch nor length moves.
+        """
+        weights = weights_mib(self.profile.model, self.profile.software, layout)
+        fit = self.by_layout.get(layout)
+        if fit is None or fit.memory is None:
+            asked = self._ask(self._least_query(layout), allow_prior)
+            least = self._memory_by_prior(asked, fit)
+            return replace(least, low=min(weights, least.value))
+        curve = fit.memory
+        smallest = min(curve.samples, key=lambda sample: sample.value)
+        fixed = curve.form.fixed_mib if isinstance(curve.form, CacheForm | ChunkForm) else smallest.value
+        low = min(weights, smallest.value)
+        value = min(max(fixed, low), smallest.value)
+        rows = nearest_rows(curve, smallest.place)
+        return Estimate(value, low, smallest.value, "MiB", Origin.INTERPOLATED, rows)
+
+    def decode_coefficients(self, layout: Layout = _ONE, *, allow_prior: bool = False) -> DecodeCoefficients:
+        """Give the affine decode step for closed-form rollout times."""
+        fit = self.by_layout.get(layout)
+        if fit is not None and fit.affine is not None:
+            form = fit.affine
+            return DecodeCoefficients(form.fixed_s, form.per_sequence_s, form.per_token_s, fit.affine_error)
+        if fit is not None and fit.time is not None and isinstance(fit.time.form, ServeForm):
+            return _serve_coefficients(fit.time, fit.time.form)
+        source, speed = self._other_layout(layout, allow_prior, "decode step", fit)
+        return _faster(self.decode_coefficients(source.layout), speed)
 
     def max_batch(
-        self, seq_len_tokens: float, memory_mib: float, layout: Layout = Layout(), *, allow_prior: bool = False
+        self, seq_len_tokens: float, memory_mib: float, layout: Layout = _ONE, *, allow_prior: bool = False
     ) -> int:
-        """Find the largest batch inside the domain whose memory bound fits; refuse when none does."""
-        raise NotImplementedError
+        """Find the largest whole batch in the domain whose memory bound fits in `memory_mib`.
+
+        serve profiles: `seq_len_tokens` is prompt and output together, split at the least measured
+        output. Refuses when not even one sequence fits.
+        """
+        low, high = 0, self._largest_batch(self._query_at(1.0, seq_len_tokens, layout), allow_prior)
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self._fits(self._query_at(middle, seq_len_tokens, layout), memory_mib, allow_prior):
+                low = middle
+            else:
+                high = middle - 1
+        if low == 0:
+            one = self._query_at(1.0, seq_len_tokens, layout)
+            need = self.memory_mib(one, allow_prior=allow_prior).high
+            raise refusals.does_not_fit(self._name, one, memory_mib, need)
+        return low
+
+    # ------------------------------------------------------------ inside
+
+    @property
+    def _name(self) -> str:
+        return f"{self.profile.id} ({self.profile.phase} on {self.profile.hardware.gpu_class})"
+
+    def _ask(self, query: Query, allow_prior: bool) -> Asked:
+        phase = self.profile.phase
+        place = place_of(
+            phase, query.batch_sequences, query.seq_len_tokens, query.prompt_tokens, query.output_tokens
+        )
+        if place is None or not all(math.isfinite(part) and part > 0 for part in place):
+            raise refusals.incomplete(self._name, query, phase)
+        return Asked(self._name, query, place, allow_prior)
+
+    def _time_by_prior(self, asked: Asked, fit: LayoutFit | None) -> Estimate:
+        source, speed = self._other_layout(asked.query.layout, asked.allow_prior, "time", fit)
+        base = self.time_s(_with_layout(asked.query, source.layout), allow_prior=True)
+        low, high = base.low / speed.greatest, base.high / speed.least
+        return Estimate(base.value / speed.likely, low, high, "s", Origin.ASSUMED, base.rows)
+
+    def _memory_by_prior(self, asked: Asked, fit: LayoutFit | None) -> Estimate:
+        if not any(other.memory_column for other in self.fits):
+            raise refusals.no_memory(self._name, asked.query)
+        if fit is not None and fit.memory is None and fit.time is not None and fit.memory_column:
+            raise refusals.too_few(self._name, fit.layout, fit.samples, "memory")
+        source, _ = self._other_layout(asked.query.layout, asked.allow_prior, "memory", fit)
+        base = self.memory_mib(_with_layout(asked.query, source.layout), allow_prior=True)
+        share = source.layout.tp / asked.query.tp
+        high = base.high * share * MEMORY_MARGIN
+        return Estimate(base.value * share, base.low * share, high, "MiB", Origin.ASSUMED, base.rows)
+
+    def _other_layout(
+        self, asked: Layout, allow_prior: bool, what: str, fit: LayoutFit | None
+    ) -> tuple[LayoutFit, Speedup]:
+        near = [
+            other for other in self.fits if other.time is not None and _differs_in_tp(other.layout, asked)
+        ]
+        if not allow_prior or not near:
+            if fit is not None:
+                raise refusals.too_few(self._name, asked, fit.samples, what)
+            raise refusals.no_layout(self._name, asked, self.layouts, what, bool(near))
+        source = min(near, key=lambda other: (abs(math.log2(other.layout.tp / asked.tp)), other.layout))
+        experts = self.profile.model.experts is not None
+        return source, tensor_speedup(source.layout.tp, asked.tp, experts=experts)
+
+    def _least_query(self, layout: Layout) -> Query:
+        curves = [fit.memory for fit in self.fits if fit.memory is not None]
+        batch, length, output = min(
+            (sample.place for curve in curves for sample in curve.samples), default=(1.0, 1.0, 1.0)
+        )
+        return self._query_at(batch, length + (output if self.profile.phase == "serve" else 0.0), layout)
+
+    def _query_at(self, batch: float, length: float, layout: Layout) -> Query:
+        parallel = {"tp": layout.tp, "pp": layout.pp, "cp": layout.cp, "ep": layout.ep}
+        if self.profile.phase != "serve":
+            return Query(batch, length, **parallel)
+        curves = [fit.time for fit in self.fits if fit.time is not None]
+        output = min((sample.output for curve in curves for sample in curve.samples), default=1.0)
+        return Query(batch, None, max(length - output, 1.0), output, **parallel)
+
+    def _largest_batch(self, query: Query, allow_prior: bool) -> int:
+        fit = self.by_layout.get(query.layout)
+        if fit is None or fit.time is None:
+            fit, _ = self._other_layout(query.layout, allow_prior, "time", fit)
+        curve = fit.time
+        asked = self._ask(query, allow_prior)
+        if curve is None:
+            raise refusals.too_few(self._name, query.layout, fit.samples, "time")
+        length = math.log2(asked.place[1])
+        (_, _), (shortest, longest) = curve.domain.box()
+        nearest = min(max(length, shortest), longest)
+        if abs(nearest - length) > 1 + 1e-9 and not allow_prior:
+            raise refusals.outside(self._name, query, curve)
+        span = curve.domain.span(nearest, 1)
+        return 1 if span is None else max(1, math.floor(2 ** span[1] + 1e-6))
+
+    def _fits(self, query: Query, memory_mib: float, allow_prior: bool) -> bool:
+        try:
+            return self.memory_mib(query, allow_prior=allow_prior).high <= memory_mib
+        except RefusedError:
+            if query.batch_sequences <= 1:
+                raise
+            return False
 
 
 def fit_profile(file: ProfileFile, points: Sequence[Point]) -> FittedProfile:
-    """Fit every layout of a profile."""
-    raise NotImplementedError
+    """Fit every layout of a profile; a layout with fewer than six places stays without curves."""
+    return FittedProfile(file, tuple(fit_layout(file.phase, rows) for rows in rows_by_layout(file, points)))
+
+
+def _refuse_failed(fit: LayoutFit, asked: Asked) -> None:
+    for failed in fit.failed_at:
+        if all(part >= known for part, known in zip(asked.place, failed, strict=True)):
+            raise refusals.ran_out_of_memory(asked.name, asked.query, failed)
+
+
+def _serve_coefficients(curve: Curve, form: ServeForm) -> DecodeCoefficients:
+    """Fold √B into the affine part so that it is exact at the least and the largest concurrency."""
+    batches = [sample.batch for sample in curve.samples]
+    low, high = math.sqrt(min(batches)), math.sqrt(max(batches))
+    slope = form.per_root_sequence_s / (low + high)
+    fixed = form.fixed_s + form.per_root_sequence_s * low * high / (low + high)
+    error = math.exp(curve.inside_high) - 1
+    return DecodeCoefficients(fixed, form.per_sequence_s + slope, form.per_token_s, error, form.per_prefill_s)
+
+
+def _faster(base: DecodeCoefficients, speed: Speedup) -> DecodeCoefficients:
+    return DecodeCoefficients(
+        base.fixed_s / speed.likely,
+        base.per_sequence_s / speed.likely,
+        base.per_token_s / speed.likely,
+        (1 + base.error) * speed.likely / speed.least - 1,
+        base.per_prefill_s / speed.likely,
+    )
+
+
+def _with_layout(query: Query, layout: Layout) -> Query:
+    return replace(query, tp=layout.tp, pp=layout.pp, cp=layout.cp, ep=layout.ep)
+
+
+def _differs_in_tp(one: Layout, other: Layout) -> bool:
+    same = (one.pp, one.cp, one.ep) == (other.pp, other.cp, other.ep)
+    return same and one.tp != other.tp and all(tp & (tp - 1) == 0 for tp in (one.tp, other.tp))

@@ -1,0 +1,97 @@
+"""Answer from one curve: measured, interpolated, extrapolated, assumed, or refused."""
+
+from __future__ import annotations
+
+import math
+
+from libra_plan.models import refusals
+from libra_plan.models.conformal import MARGIN
+from libra_plan.models.curve import Curve, Sample
+from libra_plan.models.forms import Place
+from libra_plan.models.layout_fit import Reach, reach
+from libra_plan.models.quantities import Estimate, Origin
+from libra_plan.models.query import Query
+
+__all__ = ["Asked", "measured", "memory_from", "nearest_rows", "time_from"]
+
+_ROWS = 4
+_REPEAT_NOISE = 0.01
+_ONE_OCTAVE = 1.0 + 1e-9
+
+
+class Asked:
+    """A question with the words to refuse it: profile name, query, its place, priors allowed or not."""
+
+    __slots__ = ("allow_prior", "name", "place", "query")
+
+    def __init__(self, name: str, query: Query, place: Place, allow_prior: bool) -> None:
+        self.name = name
+        self.query = query
+        self.place = place
+        self.allow_prior = allow_prior
+
+
+def measured(sample: Sample, unit: str) -> Estimate:
+    """Return a measured value exactly, between its lowest and highest repeat (at least ± 1 %)."""
+    value = sample.value
+    low = min(sample.low, value * (1 - _REPEAT_NOISE))
+    high = max(sample.high, value * (1 + _REPEAT_NOISE))
+    return Estimate(value, low, high, unit, Origin.MEASURED, sample.rows)
+
+
+def time_from(curve: Curve, asked: Asked) -> Estimate:
+    """Answer a time, seconds."""
+    sample = curve.measured_at.get(asked.place)
+    if sample is not None:
+        return measured(sample, "s")
+    away = reach(curve, asked.place)
+    value = curve.value_at(asked.place, away.held_at)
+    origin, low, high = _bounds(curve, away, asked)
+    rows = nearest_rows(curve, away.held_at)
+    return Estimate(value, value * math.exp(-low), value * math.exp(high), "s", origin, rows)
+
+
+def memory_from(curve: Curve, asked: Asked) -> Estimate:
+    """Answer a memory, MiB: never less than the smallest measured peak."""
+    sample = curve.measured_at.get(asked.place)
+    if sample is not None:
+        return measured(sample, "MiB")
+    away = reach(curve, asked.place)
+    if away.octaves != 0 and _is_covered(curve, asked.place):
+        origin, low, high = Origin.EXTRAPOLATED, curve.outside_low, curve.outside_high
+    else:
+        origin, low, high = _bounds(curve, away, asked)
+    smallest = min(sample.value for sample in curve.samples)
+    value = max(curve.value_at(asked.place, away.held_at), smallest)
+    bottom = max(value * math.exp(-low), smallest)
+    rows = nearest_rows(curve, away.held_at)
+    return Estimate(value, bottom, value * math.exp(high), "MiB", origin, rows)
+
+
+def _is_covered(curve: Curve, place: Place) -> bool:
+    """Tell whether a measured run at least as large in all parts bounds this one."""
+    return any(
+        all(asked <= known for asked, known in zip(place, sample.place, strict=True))
+        for sample in curve.samples
+    )
+
+
+def _bounds(curve: Curve, away: Reach, asked: Asked) -> tuple[Origin, float, float]:
+    if away.octaves == 0:
+        return Origin.INTERPOLATED, curve.inside_low, curve.inside_high
+    if away.octaves is not None and away.octaves <= _ONE_OCTAVE:
+        return Origin.EXTRAPOLATED, curve.outside_low, curve.outside_high
+    if not asked.allow_prior:
+        raise refusals.outside(asked.name, asked.query, curve)
+    extra = MARGIN * away.total_octaves
+    return Origin.ASSUMED, curve.outside_low + extra, curve.outside_high + extra
+
+
+def nearest_rows(curve: Curve, place: Place) -> tuple[str, ...]:
+    """Name the rows of the measured places nearest to a place."""
+
+    def octaves(sample: Sample) -> float:
+        return sum(abs(math.log2(ours / asked)) for ours, asked in zip(sample.place, place, strict=True))
+
+    near = sorted(curve.samples, key=octaves)[:_ROWS]
+    return tuple(row for sample in near for row in sample.rows)

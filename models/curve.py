@@ -1,0 +1,210 @@
+"""One quantity (time or memory) of one layout: form, correction, domain and honest errors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+
+import msgspec
+import numpy as np
+
+from libra_plan.models.conformal import MARGIN, upper_quantile
+from libra_plan.models.decode import DecodeForm
+from libra_plan.models.domain import Domain, hull_of
+from libra_plan.models.forms import FitForm, Place, Places, places_of
+from libra_plan.models.memory import CacheForm, ChunkForm
+from libra_plan.models.nnls import Array
+from libra_plan.models.residual import Residual, fit_residual
+from libra_plan.models.serve import ServeForm
+from libra_plan.models.soft_floor import SoftFloorForm
+
+__all__ = [
+    "LEAST_POINTS",
+    "AnyForm",
+    "Curve",
+    "Grouping",
+    "HeldOut",
+    "Recipe",
+    "Sample",
+    "fit_curve",
+    "fit_plain",
+    "log_place",
+]
+
+LEAST_POINTS = 6
+"""Four points can miss by more than 100 %; six is the least that public decode timings allow."""
+TIME_LEVEL = 0.90
+MEMORY_LEVEL = 0.95
+_FEW_TIME = MARGIN
+_FEW_MEMORY = float(np.log(1.03))
+_SPREAD = 0.03
+"""A row whose repeats spread by 3 % counts half."""
+_MOST_CORRECTION = 0.3
+"""No correction beyond e^±0.3: a form that misses by more is wrong, not imprecise."""
+
+AnyForm = DecodeForm | ServeForm | SoftFloorForm | CacheForm | ChunkForm
+
+
+class Grouping(str, Enum):
+    """Say what is left out together: all points of one batch, one length or one place."""
+
+    BATCH = "batch"
+    LENGTH = "length"
+    PLACE = "place"
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How a quantity is fitted: the form, the correction's length (octaves) and noise, the groups."""
+
+    fit: FitForm
+    length: float
+    noise: float
+    groupings: tuple[Grouping, ...]
+    one_sided: bool = False
+
+
+class Sample(msgspec.Struct, frozen=True):
+    """One measured place: value with its lowest and highest repeat, and the rows it came from."""
+
+    batch: float
+    length: float
+    output: float
+    value: float
+    low: float
+    high: float
+    rows: tuple[str, ...]
+
+    @property
+    def place(self) -> Place:
+        """Give batch, length, output."""
+        return (self.batch, self.length, self.output)
+
+    @property
+    def weight(self) -> float:
+        """Weigh by the spread of repeats: 1 without spread, ½ at 3 %."""
+        return 1.0 / (1.0 + ((self.high - self.low) / (2 * self.value) / _SPREAD) ** 2)
+
+
+class HeldOut(msgspec.Struct, frozen=True):
+    """ln(measured / predicted) of one sample when its whole group was left out of the fit."""
+
+    grouping: Grouping
+    group: str
+    sample: int
+    log_error: float
+    inside: bool
+
+
+class Curve(msgspec.Struct, frozen=True, dict=True):
+    """A fitted quantity. Bounds are ln factors: `inside_*` within the hull, `outside_*` one octave out."""
+
+    form: AnyForm
+    residual: Residual
+    samples: tuple[Sample, ...]
+    domain: Domain
+    held_out: tuple[HeldOut, ...]
+    inside_low: float
+    inside_high: float
+    outside_low: float
+    outside_high: float
+
+    @cached_property
+    def measured_at(self) -> dict[Place, Sample]:
+        """Map measured places."""
+        return {sample.place: sample for sample in self.samples}
+
+    def form_at(self, place: Place) -> float:
+        """Evaluate the bare form."""
+        return float(self.form.predict(places_of([place]))[0])
+
+    def value_at(self, place: Place, held_at: Place | None = None) -> float:
+        """Evaluate form and correction; outside the hull the correction is held from `held_at`."""
+        logs = np.log2(places_of([held_at or place]))
+        return self.form_at(place) * float(np.exp(_bounded(self.residual.log_factor(logs)))[0])
+
+
+def _bounded(log_factor: Array) -> Array:
+    bounded: Array = np.clip(log_factor, -_MOST_CORRECTION, _MOST_CORRECTION)
+    return bounded
+
+
+def fit_plain(recipe: Recipe, samples: Sequence[Sample]) -> tuple[AnyForm, Residual]:
+    """Fit form and correction to samples, without errors."""
+    at = places_of([sample.place for sample in samples])
+    measured = np.array([sample.value for sample in samples])
+    weights = np.array([sample.weight for sample in samples])
+    form = recipe.fit(at, measured, weights)
+    log_errors = _bounded(np.log(measured / np.maximum(form.predict(at), 1e-12)))
+    return form, fit_residual(np.log2(at), log_errors, weights, recipe.length, recipe.noise)
+
+
+def fit_curve(recipe: Recipe, samples: Sequence[Sample]) -> Curve:
+    """Fit a curve with its leave-one-group-out errors and the bounds drawn from them."""
+    form, residual = fit_plain(recipe, samples)
+    held_out = tuple(_leave_groups_out(recipe, samples))
+    level, few = (MEMORY_LEVEL, _FEW_MEMORY) if recipe.one_sided else (TIME_LEVEL, _FEW_TIME)
+    inside = [row.log_error for row in held_out if row.inside] or [row.log_error for row in held_out]
+    everywhere = [row.log_error for row in held_out]
+    if not recipe.one_sided:
+        inside, everywhere = list(map(abs, inside)), list(map(abs, everywhere))
+    high = upper_quantile(inside, level, few)
+    far = max(upper_quantile(everywhere, level, few), high + (few if recipe.one_sided else MARGIN))
+    low = upper_quantile([-error for error in inside], level, few) if recipe.one_sided else high
+    places = [log_place(sample.place) for sample in samples]
+    return Curve(form, residual, tuple(samples), hull_of(places), held_out, low, high, max(low, far), far)
+
+
+def log_place(place: Place) -> tuple[float, float]:
+    """Give log2 of batch and length."""
+    return float(np.log2(place[0])), float(np.log2(place[1]))
+
+
+def _leave_groups_out(recipe: Recipe, samples: Sequence[Sample]) -> list[HeldOut]:
+    result: list[HeldOut] = []
+    for grouping in recipe.groupings:
+        names = [_group(grouping, sample) for sample in samples]
+        for name in dict.fromkeys(names):
+            kept = [sample for sample, other in zip(samples, names, strict=True) if other != name]
+            if len(kept) >= LEAST_POINTS:
+                left = [index for index, other in enumerate(names) if other == name]
+                result += _errors(recipe, samples, kept, left, (grouping, name))
+    return result
+
+
+def _errors(
+    recipe: Recipe,
+    samples: Sequence[Sample],
+    kept: Sequence[Sample],
+    left: Sequence[int],
+    group: tuple[Grouping, str],
+) -> list[HeldOut]:
+    form, residual = fit_plain(recipe, kept)
+    hull = hull_of([log_place(sample.place) for sample in kept])
+    at: Places = places_of([samples[index].place for index in left])
+    inside = [hull.contains(log_place(samples[index].place)) for index in left]
+    held = [
+        samples[index].place if within else (*_clamped(hull, samples[index].place), samples[index].output)
+        for index, within in zip(left, inside, strict=True)
+    ]
+    factor = _bounded(residual.log_factor(np.log2(places_of(held))))
+    logs = np.log(np.array([samples[index].value for index in left]) / form.predict(at)) - factor
+    return [
+        HeldOut(*group, index, float(error), within)
+        for index, error, within in zip(left, logs, inside, strict=True)
+    ]
+
+
+def _clamped(hull: Domain, place: Place) -> tuple[float, float]:
+    first, second = hull.clamp(log_place(place))
+    return 2.0**first, 2.0**second
+
+
+def _group(grouping: Grouping, sample: Sample) -> str:
+    if grouping is Grouping.BATCH:
+        return f"{sample.batch:g}"
+    if grouping is Grouping.LENGTH:
+        return f"{sample.length:g}"
+    return f"{sample.batch:g}×{sample.length:g}×{sample.output:g}"

@@ -1,0 +1,68 @@
+"""Carry a training step and its memory to another number of data-parallel ranks."""
+
+from __future__ import annotations
+
+from libra_plan.models import refusals
+from libra_plan.models.answers import Asked
+from libra_plan.models.communication import all_reduce_s, data_parallel_ratio, gradient_bytes
+from libra_plan.models.layout_fit import LayoutFit
+from libra_plan.models.quantities import Estimate, Origin
+from libra_plan.models.soft_floor import SoftFloorForm
+from libra_plan.models.states import state_mib, weights_mib
+from libra_plan.profiles.schema import ProfileFile
+
+__all__ = ["memory_over_ranks", "time_over_ranks"]
+
+_MIB = 2.0**20
+_FULLY_SHARDED = 3
+_ERROR = 1.05
+"""Two-GPU steps predicted from one-GPU points stay within 5 %."""
+
+
+def time_over_ranks(profile: ProfileFile, fit: LayoutFit, alone: Estimate, asked: Asked) -> Estimate:
+    """Add what more ranks than measured cost; fewer ranks keep the measured time, as an upper bound."""
+    ranks = asked.query.dp
+    if profile.phase != "train" or ranks <= fit.base_dp or fit.time is None:
+        return alone
+    form = fit.time.form
+    if not isinstance(form, SoftFloorForm):
+        raise TypeError(f"a training step is fitted with a soft floor, not {form}")
+    more = _collective_s(profile, asked, ranks) - _collective_s(profile, asked, fit.base_dp)
+    hooked_layers = profile.model.layers if fit.base_dp == 1 else 0
+    ratio = data_parallel_ratio(form, asked.place, max(more, 0.0), hooked_layers)
+    value = alone.value * ratio
+    # What is hidden behind the backward pass is not known: between all of it and nothing.
+    low = min(alone.low * max(1.0, ratio / _ERROR), value)
+    origin = max(alone.origin, Origin.INTERPOLATED, key=lambda origin: origin.weakness)
+    return Estimate(value, low, alone.high * ratio * _ERROR, "s", origin, alone.rows)
+
+
+def _collective_s(profile: ProfileFile, asked: Asked, ranks: int) -> float:
+    if ranks == 1:
+        return 0.0
+    hardware, layout = profile.hardware, asked.query.layout
+    within = hardware.gpus_per_node is None or ranks * layout.gpus_per_replica <= hardware.gpus_per_node
+    measured_link = hardware.intra_node_gib_per_s if within else hardware.inter_node_gib_per_s
+    link = asked.query.link_gib_per_s or measured_link
+    if link is None:
+        raise refusals.unknown_link(asked.name, asked.query, within_node=within)
+    size = gradient_bytes(profile.model, profile.software, layout)
+    passes = 3 if profile.software.zero_stage == _FULLY_SHARDED else 2
+    return all_reduce_s(size, ranks, link, passes=passes)
+
+
+def memory_over_ranks(profile: ProfileFile, fit: LayoutFit, estimate: Estimate, asked: Asked) -> Estimate:
+    """Move sharded states to another number of ranks; replicated ranks add gradient buckets above."""
+    ranks, layout = asked.query.dp, asked.query.layout
+    if profile.phase != "train" or ranks == fit.base_dp:
+        return estimate
+    model, software = profile.model, profile.software
+    shift = state_mib(model, software, layout, ranks) - state_mib(model, software, layout, fit.base_dp)
+    copied = software.zero_stage == 0 and fit.base_dp == 1
+    buckets = gradient_bytes(model, software, layout) / _MIB if copied else 0.0
+    least = weights_mib(model, software, layout) / ranks
+    value = max(estimate.value + shift, least)
+    low = max(min(estimate.low + shift, value), 0.0)
+    high = max(estimate.high + shift + buckets, value)
+    origin = max(estimate.origin, Origin.EXTRAPOLATED, key=lambda origin: origin.weakness)
+    return Estimate(value, min(low, value), high, "MiB", origin, estimate.rows)

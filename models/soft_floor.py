@@ -1,0 +1,90 @@
+"""Seconds of one pass over a batch: a launch-bound floor under work that grows with tokens.
+
+    t(B, S) = (f^q + (g + a·N + c·N·S)^q)^(1/q),   N = B·S
+
+f: the host's launches, which hide the GPU's work until it outlasts them. g: work that does not grow
+with tokens (weights, optimizer). a: matrix multiplications. c: attention. q in [2, 8] says how
+sharply one takes over from the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from libra_plan.models.forms import FormStruct, Places
+from libra_plan.models.nnls import Array, relative_nnls
+
+__all__ = ["SoftFloorForm", "fit_soft_floor"]
+
+_SHARPNESS = (2.0, 3.0, 4.0, 6.0, 8.0)
+_LEAST_SHARE = 0.05
+"""Rows whose work is under 5 % of what was measured say nothing about the work."""
+_NOISE = 0.01
+"""Huber's cut, relative, when candidates are compared."""
+
+
+class SoftFloorForm(FormStruct, frozen=True, tag=True):
+    """A forward pass or an optimizer step, seconds."""
+
+    floor_s: float
+    fixed_s: float
+    per_token_s: float
+    per_token_pair_s: float
+    sharpness: float
+
+    def work(self, at: Places) -> Array:
+        """Give the seconds of GPU work without the floor."""
+        tokens = at[:, 0] * at[:, 1]
+        seconds: Array = self.fixed_s + self.per_token_s * tokens + self.per_token_pair_s * tokens * at[:, 1]
+        return seconds
+
+    def predict(self, at: Places) -> Array:
+        """Evaluate at places (batch, length, –)."""
+        return self.over(self.work(at), 0.0)
+
+    def over(self, work: Array, more_floor_s: float) -> Array:
+        """Join work with the floor, raised by `more_floor_s`, at this form's sharpness."""
+        floor = self.floor_s + more_floor_s
+        high = np.maximum(work, floor)  # factored out, so that no power underflows
+        ratio = np.minimum(work, floor) / high
+        seconds: Array = high * (1.0 + ratio**self.sharpness) ** (1.0 / self.sharpness)
+        return seconds
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    terms: Array
+    measured: Array
+    weights: Array
+
+
+def fit_soft_floor(at: Places, measured: Array, weights: Array) -> SoftFloorForm:
+    """Fit floor, work and sharpness.
+
+    Floor and sharpness come from a grid, the rest from a non-negative fit for each candidate.
+    """
+    tokens = at[:, 0] * at[:, 1]
+    rows = _Rows(np.stack([np.ones_like(tokens), tokens, tokens * at[:, 1]], axis=1), measured, weights)
+    floors = [0.0, *np.geomspace(measured.min() * 0.5, float(np.median(measured)), 20)]
+    candidates = [(0.0, _SHARPNESS[-1])] + [(floor, q) for floor in floors[1:] for q in _SHARPNESS]
+    forms = [_with_floor(rows, floor, q) for floor, q in candidates]
+    losses = [_loss(form.predict(at), rows) for form in forms]
+    return forms[int(np.argmin(losses))]
+
+
+def _with_floor(rows: _Rows, floor: float, sharpness: float) -> SoftFloorForm:
+    least = (_LEAST_SHARE * rows.measured) ** sharpness
+    work = np.maximum(rows.measured**sharpness - floor**sharpness, least) ** (1.0 / sharpness)
+    # d ln t / d ln work = (work/t)^q: a row counts by how much of its time the work explains.
+    share = (work / rows.measured) ** sharpness
+    numbers = relative_nnls(rows.terms, work, rows.weights * share**2, rounds=3)
+    fixed, per_token, per_pair = map(float, numbers)
+    return SoftFloorForm(float(floor), fixed, per_token, per_pair, sharpness)
+
+
+def _loss(predicted: Array, rows: _Rows) -> float:
+    error = np.abs(np.log(np.maximum(predicted, 1e-12) / rows.measured))
+    huber = np.where(error < _NOISE, error**2 / 2, _NOISE * (error - _NOISE / 2))
+    return float((rows.weights * huber).sum())
