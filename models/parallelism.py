@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-__all__ = ["Layout"]
+from libra_plan.profiles.schema import ModelShape
+
+__all__ = ["Layout", "layout_faults"]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -32,3 +35,27 @@ class Layout:
     def __str__(self) -> str:
         degrees = (("tp", self.tp), ("pp", self.pp), ("cp", self.cp), ("ep", self.ep))
         return " ".join(f"{name}{value}" for name, value in degrees if value > 1) or "tp1"
+
+
+def layout_faults(layout: Layout, model: ModelShape) -> tuple[str, ...]:
+    """List what forbids this split of a model: heads, feed-forward and experts divide by degrees."""
+    return tuple(_faults(layout, model))
+
+
+def _faults(layout: Layout, model: ModelShape) -> Iterator[str]:
+    # KV heads may also be copied when there are fewer of them than tensor-parallel ranks
+    whole_kv = model.kv_heads % layout.tp == 0 or layout.tp % model.kv_heads == 0
+    if model.heads % layout.tp or not whole_kv:
+        legal = [
+            tp
+            for tp in range(1, model.heads + 1)
+            if model.heads % tp == 0 and (model.kv_heads % tp == 0 or tp % model.kv_heads == 0)
+        ]
+        heads = f"{model.heads} heads and {model.kv_heads} KV heads"
+        yield f"tp {layout.tp} does not divide {heads}; legal: {', '.join(map(str, legal))}"
+    if model.ffn % layout.tp:
+        yield f"tp {layout.tp} does not divide the feed-forward size {model.ffn}"
+    if model.layers % layout.pp:
+        yield f"pp {layout.pp} does not divide {model.layers} layers"
+    if (model.experts or 1) % layout.ep:
+        yield f"ep {layout.ep} does not divide {model.experts or 'no'} experts"

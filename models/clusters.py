@@ -1,0 +1,132 @@
+"""Turn a cluster file or a plain GPU count into the cluster that is planned on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from libra_plan.errors import ClusterError
+from libra_plan.models.topology import Cluster, Gpu, GpuId, Node
+from libra_plan.profiles.schema import ClusterFile, GpuSpec, NodeSpec
+
+__all__ = [
+    "ASSUMED_CORES_PER_GPU",
+    "ASSUMED_HOST_MIB_PER_GPU",
+    "cluster_of",
+    "resolve_gpu",
+    "uniform_cluster",
+]
+
+# An HGX H200 node as it is usually sold: 2 × 96 cores and 2 TiB for eight GPUs. Used only for
+# `--gpus N`, whose cluster says "assumed" in its name.
+ASSUMED_CORES_PER_GPU = 24.0
+ASSUMED_HOST_MIB_PER_GPU = 256.0 * 1024.0
+
+
+def cluster_of(file: ClusterFile, measured_mib: Mapping[str, float] | None = None) -> Cluster:
+    """Build the cluster of a file; excluded nodes and GPUs are left out of what may be used.
+
+    `measured_mib` gives the memory per GPU class that profiles were measured on, MiB, for nodes
+    that do not state their own.
+    """
+    _refuse_repeats("node", [node.id for node in file.nodes])
+    _refuse_repeats("GPU UUID", [gpu.uuid for node in file.nodes for gpu in node.gpus if gpu.uuid])
+    nodes = tuple(_node(spec, measured_mib or {}) for spec in file.nodes if not spec.excluded)
+    cluster = Cluster(file.name, nodes, file.intra_node_gib_per_s, file.inter_node_gib_per_s)
+    if not cluster.gpus:
+        raise ClusterError("no usable GPU", got=f"{len(file.nodes)} nodes", way_out="check `excluded`")
+    return cluster
+
+
+def uniform_cluster(
+    gpus: int,
+    gpu_class: str,
+    memory_mib: float,
+    gpus_per_node: int = 8,
+    *,
+    intra_node_gib_per_s: float | None = None,
+    inter_node_gib_per_s: float | None = None,
+) -> Cluster:
+    """Build `gpus` equal GPUs in nodes of `gpus_per_node`; the last node holds what is left over.
+
+    `memory_mib` is the measured total of a GPU. CPU cores and host memory are assumed in
+    proportion to the GPUs (24 cores and 256 GiB each), which the cluster's name says.
+    """
+    if gpus < 1 or gpus_per_node < 1:
+        raise ClusterError(
+            "a cluster needs GPUs", got=f"{gpus} GPUs, {gpus_per_node} per node", allowed="≥ 1"
+        )
+    nodes = []
+    for first in range(0, gpus, gpus_per_node):
+        size = min(gpus_per_node, gpus - first)
+        name = f"node{first // gpus_per_node}"
+        cards = tuple(Gpu(GpuId(name, index), gpu_class, memory_mib) for index in range(size))
+        cores, host = ASSUMED_CORES_PER_GPU * size, ASSUMED_HOST_MIB_PER_GPU * size
+        nodes.append(Node(name, cards, cpu_cores=cores, host_memory_mib=host))
+    name = f"{gpus}-{gpu_class}-assumed-hosts"
+    return Cluster(name, tuple(nodes), intra_node_gib_per_s, inter_node_gib_per_s)
+
+
+def resolve_gpu(cluster: Cluster, text: str) -> GpuId:
+    """Find the GPU that `node:index`, a UUID or the unique beginning of a UUID names."""
+    node, colon, index = text.rpartition(":")
+    if colon and index.isdigit() and GpuId(node, int(index)) in cluster.gpus:
+        return GpuId(node, int(index))
+    matches = [gpu for gpu in cluster.gpus.values() if gpu.uuid and text and gpu.uuid.startswith(text)]
+    exact = [gpu for gpu in matches if gpu.uuid == text]
+    if len(exact or matches) == 1:
+        return (exact or matches)[0].id
+    if matches:
+        named = ", ".join(str(gpu.id) for gpu in matches)
+        raise ClusterError("more than one GPU begins so", got=text, allowed=f"one of {named}")
+    raise ClusterError(
+        "no such usable GPU",
+        got=text,
+        allowed="node:index, a UUID or its unique beginning",
+        way_out="check the name, and that neither the GPU nor its node is excluded",
+    )
+
+
+def _node(spec: NodeSpec, measured_mib: Mapping[str, float]) -> Node:
+    if (spec.gpu_count is None) == (not spec.gpus):
+        raise ClusterError(f"node {spec.id} needs either gpu_count or gpus", allowed="exactly one of them")
+    cards = spec.gpus or tuple(GpuSpec(index=index) for index in range(spec.gpu_count or 0))
+    _refuse_repeats(f"GPU index on node {spec.id}", [str(card.index) for card in cards])
+    return Node(
+        spec.id,
+        tuple(
+            _gpu(spec, card, measured_mib)
+            for card in sorted(cards, key=lambda card: card.index)
+            if not card.excluded
+        ),
+        spec.address,
+        spec.cpu_cores,
+        spec.host_memory_mib,
+        spec.port_first,
+        spec.port_last,
+    )
+
+
+def _gpu(node: NodeSpec, card: GpuSpec, measured_mib: Mapping[str, float]) -> Gpu:
+    memory = card.memory_mib if card.memory_mib is not None else node.gpu_memory_mib
+    if memory is None:
+        memory = measured_mib.get(node.gpu_class)
+    if memory is None:
+        raise ClusterError(
+            f"the memory of GPU {card.index} on node {node.id} is not given",
+            allowed="memory_mib of the GPU or gpu_memory_mib of the node, in MiB",
+            way_out="read it with nvidia-smi --query-gpu=memory.total --format=csv",
+        )
+    if card.uuid is not None and card.uuid.startswith("MIG-"):
+        raise ClusterError(
+            f"GPU {card.index} on node {node.id} is a MIG instance, not a whole GPU",
+            got=card.uuid,
+            way_out="give the node its own gpu_class measured on that MIG size, or exclude the GPU",
+        )
+    return Gpu(GpuId(node.id, card.index), node.gpu_class, memory, card.uuid)
+
+
+def _refuse_repeats(what: str, names: Iterable[str]) -> None:
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise ClusterError(f"the same {what} is listed {count} times", got=name)

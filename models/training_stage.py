@@ -1,0 +1,111 @@
+"""Seconds and memory of one training step over data-parallel replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from libra_plan.models.fit import FittedProfile, Query
+from libra_plan.models.lengths import LengthSample
+from libra_plan.models.packing import Share, busiest_shares
+from libra_plan.models.parallelism import Layout
+from libra_plan.models.quantities import Estimate
+
+__all__ = [
+    "StageCost",
+    "micro_batch_query",
+    "packed_memory",
+    "rounds_note",
+    "share_s",
+    "slowest",
+    "training_cost",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class StageCost:
+    """What a stage costs: seconds per step, peak reserved MiB per GPU (its `high` bounds), remarks."""
+
+    time_s: Estimate
+    memory_mib: Estimate
+    notes: tuple[str, ...] = ()
+
+
+def micro_batch_query(share: Share, layout: Layout, shortest_tokens: float = 1.0) -> Query:
+    """Ask for a packed micro-batch as the batch of equal sequences with the same ΣS and ΣS².
+
+    Time per token is affine in the length with ΣS²/ΣS in its place, so N packed tokens cost what
+    N/S sequences of S = ΣS²/ΣS cost. Below `shortest_tokens`, the shortest length measured, the
+    question is asked at it: an upper bound, since seconds grow with tokens and with length.
+    """
+    length = max(share.length, shortest_tokens)
+    return _query(max(share.tokens / length, 1.0), length, layout)
+
+
+def rounds_note(shares: Sequence[Share]) -> str:
+    """Say how many micro-batches the busiest replica runs."""
+    rounds = max(share.micro_batches for share in shares)
+    return f"{rounds} micro-batch{'es' if rounds > 1 else ''} per replica"
+
+
+def slowest(estimates: Iterable[Estimate]) -> Estimate:
+    """Take the largest estimate, bound by bound."""
+    result: Estimate | None = None
+    for estimate in estimates:
+        result = estimate if result is None else result.at_least(estimate)
+    if result is None:
+        raise ValueError("nothing to compare")
+    return result
+
+
+def training_cost(
+    profile: FittedProfile,
+    sequences: LengthSample,
+    budget_tokens: int,
+    replicas: int,
+    *,
+    layout: Layout = Layout(),
+    link_gib_per_s: float | None = None,
+    shortest_tokens: float = 1.0,
+    allow_prior: bool = False,
+) -> StageCost:
+    """Price one step: the busiest replica's micro-batches, the last of them with the all-reduce.
+
+    Every replica gets at least one micro-batch or the option is refused. A profile measures whole
+    optimizer steps, so each micro-batch is charged one update; with gradient accumulation the true
+    time is lower. Fully sharded states (ZeRO-3) gather and scatter in every micro-batch.
+    `link_gib_per_s` is the bandwidth between replicas; None asks the profile for its own.
+    """
+    shares = busiest_shares(sequences, replicas, budget_tokens)
+    sharded = profile.profile.software.zero_stage == 3
+    parts = []
+    for share in shares:
+        alone = micro_batch_query(share, layout, shortest_tokens)
+        joined = replace(alone, dp=replicas, link_gib_per_s=link_gib_per_s)
+        last = profile.time_s(joined, allow_prior=allow_prior)
+        if sharded or replicas == 1 or share.micro_batches == 1:
+            parts.append(last.scaled(share.micro_batches))
+        else:
+            before = profile.time_s(alone, allow_prior=allow_prior).scaled(share.micro_batches - 1)
+            parts.append(before.plus(last))
+    memory = packed_memory(profile, min(budget_tokens, sequences.total), layout, replicas, allow_prior)
+    return StageCost(slowest(parts), memory, (rounds_note(shares),))
+
+
+def share_s(
+    profile: FittedProfile, share: Share, layout: Layout, shortest_tokens: float, allow_prior: bool
+) -> Estimate:
+    """Estimate the seconds of all micro-batches of one replica."""
+    query = micro_batch_query(share, layout, shortest_tokens)
+    return profile.time_s(query, allow_prior=allow_prior).scaled(share.micro_batches)
+
+
+def packed_memory(
+    profile: FittedProfile, tokens: float, layout: Layout, dp: int = 1, allow_prior: bool = False
+) -> Estimate:
+    """Estimate the peak of a full micro-batch, MiB per GPU, as one sequence of its length."""
+    return profile.memory_mib(replace(_query(1.0, tokens, layout), dp=dp), allow_prior=allow_prior)
+
+
+def _query(batch: float, length: float, layout: Layout) -> Query:
+    return Query(batch, length, tp=layout.tp, pp=layout.pp, cp=layout.cp, ep=layout.ep)

@@ -1,0 +1,73 @@
+"""What it costs to hand over weights, to put roles to sleep and to restart a task."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from libra_plan.models.topology import Cluster
+from libra_plan.profiles.catalog import LoadedProfile
+from libra_plan.profiles.schema import ModelShape, Software, SwitchingFile, TaskSpec
+
+__all__ = ["link_gib_per_s", "restart_s", "sync_s", "weight_gib"]
+
+GIB = 2.0**30
+
+
+def weight_gib(model: ModelShape, software: Software) -> float:
+    """Give the size of a model's weights in the precision it is used in, GiB."""
+    width = {"fp32": 4.0, "fp8": 1.0, "int8": 1.0, "int4": 0.5}.get(software.precision.split("-")[0], 2.0)
+    return model.params * width / GIB
+
+
+def link_gib_per_s(cluster: Cluster, profile: LoadedProfile, one_node: bool) -> float | None:
+    """Give the bandwidth between GPUs of one node, or of several: the cluster's, else the profile's."""
+    hardware = profile.file.hardware
+    if one_node:
+        return cluster.intra_node_gib_per_s or hardware.intra_node_gib_per_s
+    return cluster.inter_node_gib_per_s or hardware.inter_node_gib_per_s
+
+
+def sync_s(cluster: Cluster, rollouts: Iterable[LoadedProfile], switching: SwitchingFile | None) -> float:
+    """Give the seconds to hand new weights from training to rollout: weights ÷ bandwidth.
+
+    A broadcast in a pipeline passes the weights once over the slowest link, which joins nodes when
+    the cluster has several. Where that bandwidth is unknown the weights go through a checkpoint in
+    the file system, a path that always exists and is the slowest; where that is unmeasured too, 0.
+    """
+    longest = 0.0
+    for profile in rollouts:
+        gib = weight_gib(profile.file.model, profile.file.software)
+        link = link_gib_per_s(cluster, profile, len(cluster.nodes) == 1)
+        if link is not None:
+            longest = max(longest, gib / link)
+        elif switching is not None:
+            saving = gib / switching.save_gib_per_s.typical
+            longest = max(longest, saving + gib / switching.load_gib_per_s.typical)
+    return longest
+
+
+def restart_s(
+    task: TaskSpec,
+    switching: SwitchingFile | None,
+    trained_gib: float,
+    loaded_gib: float,
+    horizon_s: float,
+) -> float:
+    """Give the seconds of work a task loses when its placement changes.
+
+    The user's own figure, else start of the ranks (90th percentile) + save of the trained state +
+    load of it and of the other roles' weights. Unmeasured, a change is charged the whole horizon,
+    so that a task whose price is unknown is not moved for gain.
+    """
+    if task.lifecycle.restart_s is not None:
+        return task.lifecycle.restart_s
+    if switching is None:
+        return horizon_s
+    saving = trained_gib / switching.save_gib_per_s.typical
+    loading = (trained_gib + loaded_gib) / switching.load_gib_per_s.typical
+    return switching.start_s.p90 + saving + loading
+
+
+def switching_of(files: Mapping[str, SwitchingFile], gpu_class: str | None) -> SwitchingFile | None:
+    """Find the switching figures of a GPU class."""
+    return None if gpu_class is None else files.get(gpu_class)

@@ -1,0 +1,143 @@
+"""From a workload, its profiles and a cluster to the frozen problem that solvers get."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+
+from libra_plan.errors import WorkloadError
+from libra_plan.models.clusters import resolve_gpu
+from libra_plan.models.fit import FittedProfile, fit_profile
+from libra_plan.models.topology import Cluster
+from libra_plan.planner.pricing.options import Prices, Refusals, role_options
+from libra_plan.planner.pricing.stages import TRAINING
+from libra_plan.planner.pricing.switching import restart_s, sync_s, weight_gib
+from libra_plan.planner.pricing.work import TaskWork, work_of
+from libra_plan.planner.problem import (
+    Arrangement,
+    Coupling,
+    CouplingKind,
+    HeldTask,
+    Policy,
+    Problem,
+    Role,
+    Task,
+)
+from libra_plan.profiles.catalog import LoadedProfile, ProfilesFolder
+from libra_plan.profiles.schema import RoleSpec, TaskSpec, Trace
+from libra_plan.profiles.traces import read_trace
+
+__all__ = ["price"]
+
+MIB_PER_GIB = 1024.0
+
+
+def price(
+    folder: ProfilesFolder,
+    cluster: Cluster,
+    *,
+    policy: Policy = Policy.THROUGHPUT,
+    running: tuple[HeldTask, ...] = (),
+    fit: Callable[[LoadedProfile], FittedProfile] | None = None,
+    seed: int = 0,
+    allow_prior: bool = False,
+) -> Problem:
+    """Price every task of a folder's workload on a cluster.
+
+    `fit` turns a loaded profile into its model (default: fit it now); each profile is fitted once.
+    `seed` sets the order in which trajectories meet prompts and replicas. `allow_prior` lets models
+    answer outside what was measured, with wider bounds.
+    """
+    if folder.workload is None:
+        raise WorkloadError("the folder has no workload.yaml", got=str(folder.path), way_out="write one")
+    make = fit if fit is not None else _fit_now
+    prices = Prices(
+        cluster,
+        folder.profiles,
+        lru_cache(maxsize=None)(lambda name: make(folder.profiles[name])),
+        folder.switching,
+        allow_prior,
+    )
+    horizon_s = folder.workload.horizon_s
+    tasks = tuple(_task(spec, prices, folder, horizon_s, seed) for spec in folder.workload.tasks)
+    return Problem(cluster, tasks, running, policy, horizon_s, dict(folder.digests))
+
+
+def _fit_now(profile: LoadedProfile) -> FittedProfile:
+    return fit_profile(profile.file, profile.points)
+
+
+def _task(spec: TaskSpec, prices: Prices, folder: ProfilesFolder, horizon_s: float, seed: int) -> Task:
+    work = work_of(spec, _traces(spec, folder), seed)
+    coupling = Coupling(CouplingKind(spec.coupling.kind), spec.coupling.staleness_steps, spec.coupling.groups)
+    roles = tuple(_role(role, work, coupling, prices) for role in spec.roles)
+    trains = any(role.kind in TRAINING for role in spec.roles)
+    rollouts = [
+        prices.profiles[name]
+        for role in spec.roles
+        if role.kind == "rollout"
+        for name in role.profiles
+        if prices.profiles[name].file.phase in ("decode", "serve")
+    ]
+    switching = next((prices.switching[c] for c in prices.cluster.gpu_classes if c in prices.switching), None)
+    trained, loaded = _state_gib(spec, roles, prices)
+    return Task(
+        spec.id,
+        spec.weight,
+        roles,
+        coupling,
+        frozenset(Arrangement(name) for name in spec.arrangements),
+        float(work.samples),
+        float(work.sequences.total),
+        sync_s(prices.cluster, rollouts, switching) if trains else 0.0,
+        restart_s(spec, switching, trained, loaded, horizon_s),
+        spec.min_gpus,
+        spec.max_gpus,
+    )
+
+
+def _role(role: RoleSpec, work: TaskWork, coupling: Coupling, prices: Prices) -> Role:
+    if role.kind == "env":
+        workers = role.workers or 0
+        return Role(
+            role.id,
+            role.kind,
+            cpu_workers=workers,
+            cpu_cores=workers * (role.cpu_cores_per_worker or 0.0),
+            host_memory_mib=workers * (role.host_memory_mib_per_worker or 0.0),
+        )
+    refusals = Refusals()
+    options = tuple(role_options(role, work, coupling, prices, refusals))
+    return Role(
+        role.id,
+        role.kind,
+        options,
+        role.min_gpus,
+        role.max_gpus,
+        frozenset(resolve_gpu(prices.cluster, name) for name in role.pinned_gpus),
+        frozenset(resolve_gpu(prices.cluster, name) for name in role.excluded_gpus),
+        role.cpu_cores_per_gpu,
+        role.host_memory_mib_per_gpu,
+        refusals=refusals.lines(),
+    )
+
+
+def _state_gib(spec: TaskSpec, roles: Sequence[Role], prices: Prices) -> tuple[float, float]:
+    """Give what a restart saves and loads: states that were trained, and weights that were not, GiB.
+
+    One replica of each role counts: the others read the same files.
+    """
+    trained = loaded = 0.0
+    for role, priced in zip(spec.roles, roles, strict=True):
+        if role.kind in TRAINING:
+            sizes = [o.host_static_mib * o.layout.gpus_per_replica for o in priced.options]
+            trained += min(sizes, default=0.0) / MIB_PER_GIB
+        elif role.profiles:
+            file = prices.profiles[role.profiles[0]].file
+            loaded += weight_gib(file.model, file.software)
+    return trained, loaded
+
+
+def _traces(spec: TaskSpec, folder: ProfilesFolder) -> Mapping[str, Sequence[int]]:
+    laws = (spec.work_per_step.prompt_tokens, spec.work_per_step.response_tokens)
+    return {law.file: read_trace(folder.path / law.file) for law in laws if isinstance(law, Trace)}
