@@ -72,7 +72,7 @@ def shipped_folder() -> Path:
 
 
 def user_folder(environment: Mapping[str, str] | None = None) -> Path:
-    """Give the user's own folder: `$LIBRA_PLAN_PROFILES`, else `libra-plan/profiles` of the XDG data home."""
+    """Give the user's own folder: `$LIBRA_PLAN_PROFILES`, else `libra-plan/profiles` in the XDG data home."""
     known = os.environ if environment is None else environment
     if known.get("LIBRA_PLAN_PROFILES"):
         return Path(known["LIBRA_PLAN_PROFILES"])

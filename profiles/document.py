@@ -13,7 +13,9 @@ import msgspec
 
 from libra_plan.errors import InputError, ProfileError, Where
 from libra_plan.profiles import wording
+from libra_plan.profiles.json_reader import read_json
 from libra_plan.profiles.nodes import flatten
+from libra_plan.profiles.yaml_reader import read_yaml
 
 __all__ = ["Document", "decode", "parse_document", "read_document", "read_text", "shown"]
 
@@ -98,10 +100,7 @@ def parse_document(
     text: str, name: str, error: type[InputError] = InputError, *, sha256: str | None = None
 ) -> Document:
     """Parse text as the file `name` would be."""
-    if name.endswith(".json"):
-        from libra_plan.profiles.json_reader import read_json as read
-    else:
-        from libra_plan.profiles.yaml_reader import read_yaml as read
+    read = read_json if name.endswith(".json") else read_yaml
     root = read(text, name, error)
     lines: dict[str, int] = {}
     data = None if root is None else flatten(root, "", lines)

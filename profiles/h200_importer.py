@@ -1,7 +1,8 @@
-"""Turn the H200 measurements into the shipped profiles: `python -m libra_plan.profiles.h200_importer SOURCE TARGET`.
+"""Turn the H200 measurements into the shipped profiles.
 
-SOURCE holds `meta.json`, `role_profiles.csv` and `sharing_and_migration.jsonl`. The output depends
-on them alone, so a second run changes nothing.
+Run as `python -m libra_plan.profiles.h200_importer SOURCE TARGET`. SOURCE holds
+`meta.json`, `role_profiles.csv` and `sharing_and_migration.jsonl`. The output depends on them
+alone, so a second run changes nothing.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ PROFILES_SOURCE = "role_profiles.csv"
 SHARING_SOURCE = "sharing_and_migration.jsonl"
 
 # Shapes of the published Qwen2.5 configurations; the parameter counts are those of the measurement.
-_SHAPES: dict[str, dict[str, int]] = {
+_SHAPES: dict[str, dict[str, Any]] = {
     "qwen2.5-0.5b": {"layers": 24, "hidden": 896, "heads": 14, "kv_heads": 2, "ffn": 4864, "vocab": 151936},
     "qwen2.5-1.5b": {"layers": 28, "hidden": 1536, "heads": 12, "kv_heads": 2, "ffn": 8960, "vocab": 151936},
     "qwen2.5-7b": {"layers": 28, "hidden": 3584, "heads": 28, "kv_heads": 4, "ffn": 18944, "vocab": 152064},

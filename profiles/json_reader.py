@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from bisect import bisect_right
-from json.decoder import scanstring
 
 from libra_plan.errors import InputError
 from libra_plan.profiles import scalars
@@ -16,6 +15,7 @@ __all__ = ["read_json"]
 _SPACE = re.compile(r"[ \t\n\r]*")
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 _WORD = re.compile(r"-?[A-Za-z]+")
+_scan_string = json.decoder.scanstring  # type: ignore[attr-defined]  # in C; gives text and end position
 _WORDS: dict[str, bool | None] = {"true": True, "false": False, "null": None}
 
 
@@ -41,9 +41,8 @@ class _Reader:
         return bisect_right(self._newlines, position - 1) + 1
 
     def fail(self, what: str, position: int, **parts: str) -> InputError:
-        parts.setdefault(
-            "got", repr(self.text[position : position + 20]) if self.text[position:] else "the end"
-        )
+        near = self.text[position : position + 20]
+        parts.setdefault("got", repr(near) if near else "the end")
         return self.builder.fail(what, self.line(position), **parts)
 
     def skip(self, position: int) -> int:
@@ -90,7 +89,7 @@ class _Reader:
 
     def _string(self, position: int) -> tuple[str, int]:
         try:
-            value, end = scanstring(self.text, position + 1, True)
+            value, end = _scan_string(self.text, position + 1, True)
             value.encode()  # a lone surrogate could not be written again
         except (json.JSONDecodeError, UnicodeEncodeError):
             raise self.fail("not valid JSON: the text is broken", position) from None

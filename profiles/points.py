@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
+import itertools
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -203,7 +204,7 @@ def _require(point: Point, file: str, line: int, phase: Phase | None) -> None:
 
 def _ordered(point: Point, names: tuple[str, ...], where: Where) -> None:
     known = [(name, getattr(point, name)) for name in names if getattr(point, name) is not None]
-    for (low_name, low), (high_name, high) in zip(known, known[1:], strict=False):
+    for (low_name, low), (high_name, high) in itertools.pairwise(known):
         if low > high:
             raise ProfileError(f"`{low_name}` is above `{high_name}`", got=f"{low} > {high}", where=where)
 

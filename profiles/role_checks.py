@@ -116,7 +116,7 @@ def _check_gpu_limits(role: RoleSpec, key: str, document: Document) -> None:
 
 
 def _check_budget(role: RoleSpec, key: str, document: Document, longest_tokens: int) -> None:
-    """A micro-batch must hold the longest sample, spread over the context-parallel ranks."""
+    """Refuse a micro-batch too small for the longest sample, spread over context-parallel ranks."""
     if role.micro_batch_tokens is None:
         return
     cp = min((layout.cp for layout in role.layouts), default=1)

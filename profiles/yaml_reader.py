@@ -24,7 +24,8 @@ def read_yaml(text: str, file: str, error: type[InputError]) -> Node | None:
     except yaml.MarkedYAMLError as problem:
         mark = problem.problem_mark or problem.context_mark
         line = None if mark is None else mark.line + 1
-        raise reader.builder.fail("not valid YAML", line, got=problem.problem or problem.context) from None
+        reason = problem.problem or problem.context or "a broken file"
+        raise reader.builder.fail("not valid YAML", line, got=reason) from None
     except yaml.YAMLError as problem:
         raise reader.builder.fail("not valid YAML", None, got=str(problem).splitlines()[0]) from None
     return reader.builder.root
@@ -38,13 +39,13 @@ class _Reader:
         self._documents = 0
 
     def take(self, event: yaml.Event) -> None:
-        line = event.start_mark.line + 1
+        line = 1 if event.start_mark is None else event.start_mark.line + 1
         if isinstance(event, yaml.DocumentStartEvent):
             self._documents += 1
             if self._documents > 1:
                 raise self.builder.fail("a second document begins here", line, allowed="one document a file")
         elif isinstance(event, yaml.AliasEvent):
-            self._alias(event.anchor, line)
+            self._alias(event.anchor or "", line)
         elif isinstance(event, yaml.ScalarEvent):
             self._scalar(event, line)
         elif isinstance(event, (yaml.SequenceStartEvent, yaml.MappingStartEvent)):

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from libra_plan.errors import ClusterError
+from libra_plan.profiles.catalog import load_cluster
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+CASES = {
+    "no nodes": ("[]", "no nodes"),
+    "same node twice": (
+        "\n - {id: a, gpu_class: h, gpu_count: 1}\n - {id: a, gpu_class: h, gpu_count: 1}",
+        r"c\.yaml:4: nodes\[1\]\.id: two nodes have the id `a`; got the other on line 3",
+    ),
+    "neither": ("\n - {id: a, gpu_class: h}", r"nodes\[0\]: .*either `gpu_count` or `gpus`; got neither"),
+    "both": ("\n - {id: a, gpu_class: h, gpu_count: 1, gpus: [{index: 0}]}", "got both"),
+    "ports": (
+        "\n - {id: a, gpu_class: h, gpu_count: 1, port_first: 3000, port_last: 2000}",
+        r"nodes\[0\]\.port_first: `port_first` must be below `port_last`; got 3000 and 2000",
+    ),
+    "default port": (
+        "\n - {id: a, gpu_class: h, gpu_count: 1, port_last: 2000}",
+        r"nodes\[0\]\.port_last: `port_first` must be below",
+    ),
+    "index twice": (
+        "\n - {id: a, gpu_class: h, gpus: [{index: 0}, {index: 0}]}",
+        r"nodes\[0\]\.gpus\[1\]\.index: two GPUs of node `a` have the index 0",
+    ),
+    "uuid twice": (
+        "\n - {id: a, gpu_class: h, gpus: [{index: 0, uuid: GPU-1}]}"
+        "\n - {id: b, gpu_class: h, gpus: [{index: 0, uuid: GPU-1}]}",
+        r"c\.yaml:4: nodes\[1\]\.gpus\[0\]\.uuid: two GPUs have the UUID GPU-1",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_cluster_that_contradicts_itself_is_refused(tmp_path: Path, case: str) -> None:
+    """A GPU counted twice would be given to two roles."""
+    nodes, words = CASES[case]
+    path = tmp_path / "c.yaml"
+    path.write_text(f"schema_version: 1\nnodes: {nodes}\n", encoding="utf-8")
+    with pytest.raises(ClusterError, match=words):
+        load_cluster(path)
+
+
+@pytest.mark.skipif(not EXAMPLES.is_dir(), reason="run against an installed package")
+def test_the_example_cluster_loads() -> None:
+    """Users copy it, so it must be right."""
+    cluster, digest = load_cluster(EXAMPLES / "cluster.yaml")
+    assert [node.id for node in cluster.nodes] == ["node-a", "node-b"]
+    assert len(digest) == 64
