@@ -307,6 +307,7 @@ class RoleSpec(_File, frozen=True, kw_only=True):
     `profiles`: one profile id per phase the role goes through (rollout: decode or serve, and
     optionally score for its prefill; train roles: train; scoring roles: score). `min_gpus`,
     `max_gpus`, `pinned_gpus` and `excluded_gpus` ("node:index" or UUID) bound the placement.
+    Host memory is what the processes take; the planner adds the state it puts to sleep there.
     """
 
     id: Name
