@@ -37,8 +37,8 @@ LEAST_POINTS = 6
 """Four points can miss by more than 100 %; six is the least that public decode timings allow."""
 TIME_LEVEL = 0.90
 MEMORY_LEVEL = 0.95
-_FEW_TIME = MARGIN
-_FEW_MEMORY = float(np.log(1.03))
+FEW_TIME = MARGIN
+FEW_MEMORY = float(np.log(1.03))
 _SPREAD = 0.03
 """A row whose repeats spread by 3 % counts half."""
 _MOST_CORRECTION = 0.3
@@ -145,13 +145,13 @@ def fit_curve(recipe: Recipe, samples: Sequence[Sample]) -> Curve:
     """Fit a curve with its leave-one-group-out errors and the bounds drawn from them."""
     form, residual = fit_plain(recipe, samples)
     held_out = tuple(_leave_groups_out(recipe, samples))
-    level, few = (MEMORY_LEVEL, _FEW_MEMORY) if recipe.one_sided else (TIME_LEVEL, _FEW_TIME)
+    level, few = (MEMORY_LEVEL, FEW_MEMORY) if recipe.one_sided else (TIME_LEVEL, FEW_TIME)
     inside = [row.log_error for row in held_out if row.inside] or [row.log_error for row in held_out]
     everywhere = [row.log_error for row in held_out]
     if not recipe.one_sided:
         inside, everywhere = list(map(abs, inside)), list(map(abs, everywhere))
     high = upper_quantile(inside, level, few)
-    far = max(upper_quantile(everywhere, level, few), high + (few if recipe.one_sided else MARGIN))
+    far = max(upper_quantile(everywhere, level, few), high) + few
     low = upper_quantile([-error for error in inside], level, few) if recipe.one_sided else high
     places = [log_place(sample.place) for sample in samples]
     return Curve(form, residual, tuple(samples), hull_of(places), held_out, low, high, max(low, far), far)

@@ -21,6 +21,8 @@ __all__ = ["SoftFloorForm", "fit_soft_floor"]
 _SHARPNESS = (2.0, 3.0, 4.0, 6.0, 8.0)
 _LEAST_SHARE = 0.05
 """Rows whose work is under 5 % of what was measured say nothing about the work."""
+_LEAST_ROWS = 8
+"""Fewer rows cannot tell a floor and a constant from work: then only seconds per token, a + c·S."""
 _NOISE = 0.01
 """Huber's cut, relative, when candidates are compared."""
 
@@ -61,11 +63,15 @@ class _Rows:
 
 
 def fit_soft_floor(at: Places, measured: Array, weights: Array) -> SoftFloorForm:
-    """Fit floor, work and sharpness.
+    """Fit floor, work and sharpness; from fewer than eight rows only the work that tokens grow.
 
     Floor and sharpness come from a grid, the rest from a non-negative fit for each candidate.
     """
     tokens = at[:, 0] * at[:, 1]
+    if len(at) < _LEAST_ROWS:
+        terms = np.stack([tokens, tokens * at[:, 1]], axis=1)
+        per_token, per_pair = map(float, relative_nnls(terms, measured, weights))
+        return SoftFloorForm(0.0, 0.0, per_token, per_pair, _SHARPNESS[-1])
     rows = _Rows(np.stack([np.ones_like(tokens), tokens, tokens * at[:, 1]], axis=1), measured, weights)
     floors = [0.0, *np.geomspace(measured.min() * 0.5, float(np.median(measured)), 20)]
     candidates = [(0.0, _SHARPNESS[-1])] + [(floor, q) for floor in floors[1:] for q in _SHARPNESS]

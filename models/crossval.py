@@ -1,0 +1,102 @@
+"""How well a profile's fits predict groups they have not seen, and how often their bounds hold.
+
+The errors were made when the profile was fitted, each with the whole group of its point (one batch,
+one length or one place) left out. Coverage is judged the same way: the bound that a group is held
+to is drawn from the errors of the other groups only.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from libra_plan.models.conformal import upper_quantile
+from libra_plan.models.curve import (
+    FEW_MEMORY,
+    FEW_TIME,
+    MEMORY_LEVEL,
+    TIME_LEVEL,
+    Curve,
+    HeldOut,
+    Sample,
+)
+from libra_plan.models.fit import FittedProfile
+from libra_plan.models.parallelism import Layout
+
+__all__ = ["Errors", "LayoutErrors", "cross_validate", "errors_of", "summarise"]
+
+
+@dataclass(frozen=True, slots=True)
+class Errors:
+    """Relative errors of predictions for groups left out: `covered` is the share within bounds."""
+
+    points: int
+    median: float
+    p90: float
+    largest: float
+    covered: float
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutErrors:
+    """Errors of one layout; None where nothing was fitted or no group could be left out."""
+
+    layout: Layout
+    time: Errors | None
+    memory: Errors | None
+
+
+def cross_validate(
+    fitted: FittedProfile, *, keep: Callable[[Sample], bool] = lambda sample: True
+) -> tuple[LayoutErrors, ...]:
+    """Give the errors of every layout, over the samples that `keep` accepts."""
+    return tuple(
+        LayoutErrors(
+            fit.layout,
+            None if fit.time is None else errors_of([fit.time], keep),
+            None if fit.memory is None else errors_of([fit.memory], keep, one_sided=True),
+        )
+        for fit in fitted.fits
+    )
+
+
+def errors_of(
+    curves: Sequence[Curve],
+    keep: Callable[[Sample], bool] = lambda sample: True,
+    *,
+    one_sided: bool = False,
+) -> Errors | None:
+    """Summarise the errors of groups left out over curves; memory bounds are one-sided."""
+    relative: list[float] = []
+    covered: list[bool] = []
+    for curve in curves:
+        for row in curve.held_out:
+            if keep(curve.samples[row.sample]):
+                relative.append(abs(math.expm1(-row.log_error)))
+                covered.append(_is_covered(curve, row, one_sided))
+    return summarise(relative, covered)
+
+
+def summarise(relative: Sequence[float], covered: Sequence[bool]) -> Errors | None:
+    """Summarise relative errors; None when there are none."""
+    if not relative:
+        return None
+    ordered = sorted(relative)
+    p90 = ordered[min(len(ordered) - 1, math.ceil(0.9 * len(ordered)) - 1)]
+    share = sum(covered) / len(covered)
+    return Errors(len(ordered), statistics.median(ordered), p90, ordered[-1], share)
+
+
+def _is_covered(curve: Curve, row: HeldOut, one_sided: bool) -> bool:
+    others = [
+        other
+        for other in curve.held_out
+        if (other.grouping, other.group) != (row.grouping, row.group) and other.sample != row.sample
+    ]
+    like = [other for other in others if other.inside] if row.inside else others
+    errors = [other.log_error if one_sided else abs(other.log_error) for other in like or others]
+    level, few = (MEMORY_LEVEL, FEW_MEMORY) if one_sided else (TIME_LEVEL, FEW_TIME)
+    bound = upper_quantile(errors, level, few) + (0.0 if row.inside else few)
+    return (row.log_error if one_sided else abs(row.log_error)) <= bound

@@ -1,0 +1,89 @@
+"""Keep fits between runs, so that a solve neither fits again nor imports scipy.
+
+The key is the SHA-256 of the profile, its points and the code that fits them: a changed row or a
+changed form is another key. What cannot be read is fitted anew and written again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from libra_plan.models.fit import FittedProfile, fit_profile
+from libra_plan.profiles.schema import Point, ProfileFile
+
+__all__ = ["cache_folder", "cached_fit", "dump_fit", "fit_key", "load_fit"]
+
+_CODE = (
+    "conformal", "curve", "decode", "domain", "fit", "forms", "layout_fit", "memory", "nnls",
+    "recipes", "residual", "samples", "score", "serve", "soft_floor", "train",
+)  # fmt: skip
+
+
+def cache_folder(environment: Mapping[str, str]) -> Path:
+    """Find the cache: $LIBRA_PLAN_CACHE, else libra-plan in $XDG_CACHE_HOME or ~/.cache."""
+    own = environment.get("LIBRA_PLAN_CACHE")
+    if own:
+        return Path(own)
+    shared = environment.get("XDG_CACHE_HOME")
+    return (Path(shared) if shared else Path.home() / ".cache") / "libra-plan"
+
+
+def cached_fit(file: ProfileFile, points: Sequence[Point], *, folder: Path | None = None) -> FittedProfile:
+    """Fit a profile, or take the fit from the cache; a cache that cannot be written is no error."""
+    entry = (folder or cache_folder(os.environ)) / "fits" / f"{fit_key(file, points)}.json"
+    with contextlib.suppress(OSError, msgspec.MsgspecError, ValueError):
+        return load_fit(entry.read_bytes())
+    fitted = fit_profile(file, points)
+    with contextlib.suppress(OSError):
+        _write(entry, dump_fit(fitted))
+    return fitted
+
+
+def fit_key(file: ProfileFile, points: Sequence[Point]) -> str:
+    """Give the SHA-256 of profile, points and fitting code, 64 hexadecimal digits."""
+    digest = hashlib.sha256(_code_digest())
+    digest.update(msgspec.json.encode([file, list(points)], order="deterministic"))
+    return digest.hexdigest()
+
+
+def dump_fit(fitted: FittedProfile) -> bytes:
+    """Write a fit as JSON with the SHA-256 of its text in front, so that damage shows."""
+    body = msgspec.json.encode(fitted)
+    return hashlib.sha256(body).hexdigest().encode() + b"\n" + body
+
+
+def load_fit(data: bytes) -> FittedProfile:
+    """Read a fit; ValueError or a msgspec error when it is damaged."""
+    digest, _, body = data.partition(b"\n")
+    if hashlib.sha256(body).hexdigest().encode() != digest:
+        raise ValueError("the stored fit is damaged")
+    return msgspec.json.decode(body, type=FittedProfile)
+
+
+@functools.cache
+def _code_digest() -> bytes:
+    here = Path(__file__).parent
+    digest = hashlib.sha256()
+    for name in _CODE:
+        digest.update((here / f"{name}.py").read_bytes())
+    return digest.digest()
+
+
+def _write(entry: Path, data: bytes) -> None:
+    entry.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=entry.parent, prefix=".fit-")
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(data)
+        Path(temporary).replace(entry)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
