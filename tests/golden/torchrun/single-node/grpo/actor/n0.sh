@@ -1,0 +1,21 @@
+#!/bin/sh
+# grpo/actor on n0: ranks 0-1 of 2
+set -eu
+export CUDA_DEVICE_ORDER=PCI_BUS_ID
+export CUDA_VISIBLE_DEVICES=0,1
+export OMP_NUM_THREADS=4
+export TORCH_ELASTIC_SHUTDOWN_TIMEOUT=120
+export LIBRA_PLAN_TASK=grpo
+export LIBRA_PLAN_ROLE=actor
+export LIBRA_PLAN_NODE=n0
+export LIBRA_PLAN_GENERATION=1
+export LIBRA_PLAN_MANIFEST_DIGEST=DIGEST
+export LIBRA_PLAN_CHECKPOINT_DIR=/checkpoints/grpo
+export LIBRA_PLAN_TP=2
+export LIBRA_PLAN_PP=1
+export LIBRA_PLAN_CP=1
+export LIBRA_PLAN_EP=1
+export LIBRA_PLAN_DP=1
+export LIBRA_PLAN_MEMORY_MODE=resident
+export LIBRA_PLAN_GPU_UUIDS=GPU-n0-0,GPU-n0-1
+exec torchrun --nnodes 1 --node-rank 0 --nproc-per-node 2 --rdzv-backend static --master-addr 127.0.0.1 --master-port 24000 --rdzv-id grpo-actor-g1 --rdzv-conf timeout=300 --role actor --max-restarts 0 --module -- agent.run --config 'a b.yaml'
