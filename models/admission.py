@@ -53,7 +53,7 @@ class Frontier:
         """
         most = max(self.batches)
         sequences = min(share, most if max_concurrency is None else min(most, max_concurrency))
-        tokens = min(self._tokens_at(sequences))
+        tokens = self._tokens(sequences)
         if sequences == share and tokens >= share * self.contexts[-1]:
             return Admission(sequences, tokens)
         if sequences == max_concurrency:
@@ -61,19 +61,20 @@ class Frontier:
         limit = f"{self.limit}, {tokens:.0f} tokens of context"
         return Admission(sequences, tokens, f"concurrency {sequences} per replica: {limit}")
 
-    def _tokens_at(self, sequences: int) -> list[float]:
-        """List batch × context where the frontier lies below `sequences`: at both ends of that part."""
+    def _tokens(self, sequences: int) -> float:
+        """Find the largest Σ contexts that any batch ≤ `sequences` may have.
+
+        A batch n may reach the context c(n) where the frontier falls below n; n·c(n) is least at an
+        end of one of the straight lines. The longest trajectory alone always fits.
+        """
         pairs = list(zip(self.contexts, self.batches, strict=True))
-        if pairs[-1][1] >= sequences:
-            return [sequences * pairs[-1][0]]
-        found = [pairs[-1][0] * pairs[-1][1]]
+        found = [sequences * self.contexts[-1]]
         for (low, above), (high, below) in pairwise(pairs):
-            if above >= sequences > below:
-                share = math.log(above / sequences) / math.log(above / below)
-                found.append(sequences * low * (high / low) ** share)
-            elif below < sequences:
-                found.append(low * above)
-        return found
+            if below < min(above, sequences):
+                for batch in (below + 1, min(above, sequences)):
+                    share = math.log(above / batch) / math.log(above / below)
+                    found.append(batch * low * (high / low) ** share)
+        return max(min(found), self.contexts[-1])
 
 
 def frontier_of(

@@ -12,15 +12,17 @@ from libra_plan.profiles.schema import ClusterFile, GpuSpec, NodeSpec
 __all__ = [
     "ASSUMED_CORES_PER_GPU",
     "ASSUMED_HOST_MIB_PER_GPU",
+    "ASSUMED_INTER_NODE_GIB_PER_S",
     "cluster_of",
     "resolve_gpu",
     "uniform_cluster",
 ]
 
 # An HGX H200 node as it is usually sold: 2 × 96 cores and 2 TiB for eight GPUs. Used only for
-# `--gpus N`, whose cluster says "assumed" in its name.
+# `--gpus N`, whose cluster says "assumed" in its name. Between nodes: one 400 Gbit/s adapter per GPU.
 ASSUMED_CORES_PER_GPU = 24.0
 ASSUMED_HOST_MIB_PER_GPU = 256.0 * 1024.0
+ASSUMED_INTER_NODE_GIB_PER_S = 400e9 / 8 / 2.0**30
 
 
 def cluster_of(file: ClusterFile, measured_mib: Mapping[str, float] | None = None) -> Cluster:
@@ -45,12 +47,13 @@ def uniform_cluster(
     gpus_per_node: int = 8,
     *,
     intra_node_gib_per_s: float | None = None,
-    inter_node_gib_per_s: float | None = None,
+    inter_node_gib_per_s: float | None = ASSUMED_INTER_NODE_GIB_PER_S,
 ) -> Cluster:
     """Build `gpus` equal GPUs in nodes of `gpus_per_node`; the last node holds what is left over.
 
     `memory_mib` is the measured total of a GPU. CPU cores and host memory are assumed in
-    proportion to the GPUs (24 cores and 256 GiB each), which the cluster's name says.
+    proportion to the GPUs (24 cores and 256 GiB each), and the bandwidth between nodes as 46.6 GiB/s,
+    which the cluster's name says. Without `intra_node_gib_per_s` that of the profiles counts.
     """
     if gpus < 1 or gpus_per_node < 1:
         raise ClusterError(
@@ -63,7 +66,7 @@ def uniform_cluster(
         cards = tuple(Gpu(GpuId(name, index), gpu_class, memory_mib) for index in range(size))
         cores, host = ASSUMED_CORES_PER_GPU * size, ASSUMED_HOST_MIB_PER_GPU * size
         nodes.append(Node(name, cards, cpu_cores=cores, host_memory_mib=host))
-    name = f"{gpus}-{gpu_class}-assumed-hosts"
+    name = f"{gpus}-{gpu_class}-assumed"
     return Cluster(name, tuple(nodes), intra_node_gib_per_s, inter_node_gib_per_s)
 
 

@@ -39,25 +39,30 @@ class Prices:
 
 @dataclass
 class Refusals:
-    """Collect why options were left out, one line per reason with the replica counts it struck."""
+    """Collect why options were left out: one line per form of the role and kind of reason."""
 
-    _found: dict[tuple[str, str], list[int]] = field(default_factory=dict)
+    _found: dict[tuple[str, str], tuple[str, list[int]]] = field(default_factory=dict)
 
-    def add(self, form: str, reason: str, replicas: int | None = None) -> None:
-        """Note a reason against a form of the role (class and layout), or one replica count of it."""
-        self._found.setdefault((form, reason), []).extend([] if replicas is None else [replicas])
+    def add(self, form: str, refusal: RefusedError | str, replicas: int | None = None) -> None:
+        """Note a reason against a form (class and layout), or against one replica count of it.
+
+        Refusals of one kind share a line, with the figures of the first of them.
+        """
+        kind, message = (refusal, refusal) if isinstance(refusal, str) else (refusal.what, refusal.message)
+        _, counts = self._found.setdefault((form, kind), (message, []))
+        if replicas is not None:
+            counts.append(replicas)
 
     def lines(self) -> tuple[str, ...]:
         """Give the sentences, in the order the reasons came up."""
-        return tuple(f"{form}{_counts(counts)}: {reason}" for (form, reason), counts in self._found.items())
+        return tuple(f"{form}{_counts(said[1])}: {said[0]}" for (form, _), said in self._found.items())
 
 
 def _counts(counts: list[int]) -> str:
     if not counts:
         return ""
-    if len(counts) > 2:
-        return f" × {min(counts)}–{max(counts)} replicas"
-    return f" × {' and '.join(map(str, counts))} replicas"
+    span = str(counts[0]) if len(counts) == 1 else f"{min(counts)} to {max(counts)}"
+    return f", {span} replicas"
 
 
 def role_options(
@@ -73,7 +78,7 @@ def role_options(
         try:
             stage = stage_of(role, names, work, coupling, prices.profiles, prices.fitted, prices.cluster)
         except RefusedError as refusal:
-            refusals.add(gpu_class, refusal.message)
+            refusals.add(gpu_class, refusal)
             continue
         layouts = [Layout(each.tp, each.pp, each.cp, each.ep) for each in role.layouts]
         for layout in layouts or stage.profile.layouts:
@@ -101,7 +106,7 @@ def _layout_options(
     try:
         frame = _Frame(stage, layout, gpu_class, prices, role.can_sleep)
     except RefusedError as refusal:
-        refusals.add(form, refusal.message)
+        refusals.add(form, refusal)
         return
     of_class = sum(gpu.gpu_class == gpu_class for gpu in prices.cluster.gpus.values())
     most = of_class if role.max_gpus is None else min(of_class, role.max_gpus)
@@ -112,7 +117,7 @@ def _layout_options(
         try:
             yield frame.option(replicas)
         except RefusedError as refusal:
-            refusals.add(form, refusal.message, replicas)
+            refusals.add(form, refusal, replicas)
 
 
 class _Frame:

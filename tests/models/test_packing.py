@@ -1,0 +1,64 @@
+"""Micro-batches: the budget is strict, every sequence is there once, no replica is idle."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from libra_plan.errors import RefusedError
+from libra_plan.models.lengths import LengthSample
+from libra_plan.models.packing import busiest_shares, pack
+
+lists = st.lists(st.integers(1, 100), min_size=1, max_size=60)
+
+
+def sample(lengths):
+    return LengthSample(np.sort(np.array(lengths)))
+
+
+def test_the_budget_is_strict():
+    """Eight sequences of 7 with a cap of 8 need eight groups, not ⌈56/8⌉ = 7 (A084)."""
+    assert [sum(group) for group in pack([7] * 8, 8)] == [7] * 8
+
+
+@given(lists, st.integers(100, 400))
+def test_packing_keeps_every_sequence_within_the_budget(lengths, budget):
+    """Nothing is lost or doubled, no group is over, and at most one is half empty or less."""
+    groups = pack(lengths, budget)
+    assert sorted(length for group in groups for length in group) == sorted(lengths)
+    assert max(map(sum, groups)) <= budget
+    assert sum(2 * sum(group) <= budget for group in groups) <= 1
+
+
+def test_budget_below_the_longest_sequence_is_refused():
+    """Prompt 8,192 and response 32,768 do not fit in 16,384 tokens, and the message says so (A085)."""
+    with pytest.raises(RefusedError) as refusal:
+        busiest_shares(sample([1000, 40_960]), 1, 16_384)
+    assert refusal.value.got == "40960 tokens"
+    assert "16384" in refusal.value.allowed
+    with pytest.raises(RefusedError):
+        pack([1000, 40_960], 16_384)
+
+
+def test_a_replica_without_work_is_refused():
+    """Eight replicas for four sequences would mean micro-batches of nothing (A086)."""
+    with pytest.raises(RefusedError, match="nothing to do"):
+        busiest_shares(sample([10] * 4), 8, 100)
+
+
+@given(lists, st.integers(1, 12), st.integers(100, 300))
+def test_the_busiest_replica_has_at_least_the_mean(lengths, replicas, budget):
+    """Its tokens lie between the mean and the mean plus the longest sequence."""
+    replicas = min(replicas, len(lengths))
+    shares = busiest_shares(sample(lengths), replicas, budget)
+    tokens = max(share.micro_batches * share.tokens for share in shares)
+    mean = sum(lengths) / replicas
+    assert mean - 1e-6 <= tokens <= mean + max(lengths) + 1e-6
+    assert all(share.micro_batches >= 1 and share.tokens <= budget + 1e-6 for share in shares)
+    assert all(share.length <= max(lengths) + 1e-6 for share in shares)
+
+
+def test_equal_sequences_share_evenly():
+    """With equal lengths the split is exact and the effective length is the length."""
+    (share,) = busiest_shares(sample([50] * 8), 4, 100)
+    assert (share.micro_batches, share.tokens, share.length) == (1, 100, 50)
