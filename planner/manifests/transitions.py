@@ -59,11 +59,12 @@ def transitions_between(holdings: Iterable[Holding]) -> tuple[Transition, ...]:
     """
     ordered = sorted(holdings, key=_rank)
     waiting = [holding for holding in ordered if holding.action != "keep"]
+    held = {gpu for one in waiting for gpu in one.before or _NONE}
     done: list[Transition] = []
     freed_by: dict[str, str] = {}  # GPU -> the step that freed it
     stopped_by: dict[str, str] = {}  # task -> its early stop
     while waiting:
-        ready = next((one for one in waiting if not _is_blocked(one, waiting)), None)
+        ready = next((one for one in waiting if held.isdisjoint(one.taken)), None)
         if ready is None:
             ready = _split(waiting)
             stopped_by[ready.task] = _id(ready)
@@ -73,6 +74,7 @@ def transitions_between(holdings: Iterable[Holding]) -> tuple[Transition, ...]:
         if ready.action == "start":
             needed.add(stopped_by.get(ready.task))
         done.append(_step(ready, tuple(step.id for step in done if step.id in needed)))
+        held -= ready.before or _NONE
         freed_by.update(dict.fromkeys(ready.freed, _id(ready)))
     return (*done, *(_step(holding, ()) for holding in ordered if holding.action == "keep"))
 
@@ -88,11 +90,6 @@ def _split(waiting: list[Holding]) -> Holding:
 def _rank(holding: Holding) -> tuple[int, int]:
     order = {"stop": 0, "resize": 1 if holding.growth < 0 else 3, "move": 2, "start": 4, "keep": 5}
     return order[holding.action], holding.growth
-
-
-def _is_blocked(holding: Holding, waiting: list[Holding]) -> bool:
-    """Say whether a task that has not had its turn holds a GPU this one takes."""
-    return any(other is not holding and holding.taken & (other.before or _NONE) for other in waiting)
 
 
 def _id(holding: Holding) -> str:

@@ -42,11 +42,16 @@ def degrees(**changes):
 
 SINGLE, TWO, SHARED = plans.single_node(), plans.two_nodes(), plans.colocated()
 ACTOR, ROLLOUT = SINGLE.spec.tasks[0].roles[:2]
+INPUTS, (STEP,) = SINGLE.spec.inputs, SINGLE.spec.transitions
+NOWHERE = m.CpuShareEntry(node="n7", workers=1, cpu_cores=1.0, host_memory_mib=0.0)
+STRANGER = m.Transition(id="start:x", task="x", action="start", gpus_before=0, gpus_after=1, after=())
 SPREAD = (tuple(plans.span("n0", 0, 4) + plans.span("n2", 0, 4)),)
 
 BROKEN = {
     "digest-wrong": replace(SINGLE, metadata=replace(SINGLE.metadata, digest="sha256:" + 64 * "0")),
-    "not-canonical": replace(SINGLE, spec=replace(SINGLE.spec, inputs=replace(SINGLE.spec.inputs, horizon_s=float("nan")))),
+    "not-canonical": replace(
+        SINGLE, spec=replace(SINGLE.spec, inputs=replace(INPUTS, horizon_s=float("nan")))
+    ),
     "name-twice": with_spec(SINGLE, queued=SINGLE.spec.queued * 2),
     "role-unplaced": with_role(SINGLE, 0, 2, cpu=()),
     "layout-missing": with_role(SINGLE, 0, 0, layout=None),
@@ -60,18 +65,20 @@ BROKEN = {
     "rendezvous-node": with_role(TWO, 0, 0, rendezvous=m.Rendezvous(node="n1", port=24000, id="x")),
     "rendezvous-port": with_role(SINGLE, 0, 0, rendezvous=m.Rendezvous(node="n0", port=24005, id="x")),
     "memory-short": with_role(SINGLE, 0, 0, peak_memory=replace(ACTOR.peak_memory, high=150_000.0)),
-    "gpu-two-tasks": with_role(TWO, 1, 0, replicas=(("n0:0",), ("n0:1",)), members=(member("n0", 0, 1, port=24009),)),
+    "gpu-two-tasks": with_role(
+        TWO, 1, 0, replicas=(("n0:0",), ("n0:1",)), members=(member("n0", 0, 1, port=24009),)
+    ),
     "gpu-two-groups": with_role(SHARED, 0, 1, share_group=None),
     "port-range": with_role(SINGLE, 0, 0, members=(member("n0", 0, 1, port=80),)),
     "port-twice": with_role(SINGLE, 0, 0, members=(member("n0", 0, 1, port=ROLLOUT.members[0].port),)),
     "cpu-short": with_nodes(SINGLE, cpu_cores=8.0),
     "host-memory-short": with_nodes(SHARED, host_memory_mib=1000.0),
-    "node-unknown": with_role(SINGLE, 0, 2, cpu=(m.CpuShareEntry(node="n7", workers=1, cpu_cores=1.0, host_memory_mib=0.0),)),
+    "node-unknown": with_role(SINGLE, 0, 2, cpu=(NOWHERE,)),
     "step-missing": with_spec(SINGLE, transitions=()),
-    "step-task": with_spec(SINGLE, transitions=(*SINGLE.spec.transitions, m.Transition(id="start:x", task="x", action="start", gpus_before=0, gpus_after=1, after=()))),
-    "step-order": with_spec(SINGLE, transitions=(replace(SINGLE.spec.transitions[0], after=("stop:nobody",)),)),
-    "step-count": with_spec(SINGLE, transitions=(replace(SINGLE.spec.transitions[0], gpus_after=7),)),
-}  # fmt: skip
+    "step-task": with_spec(SINGLE, transitions=(STEP, STRANGER)),
+    "step-order": with_spec(SINGLE, transitions=(replace(STEP, after=("stop:nobody",)),)),
+    "step-count": with_spec(SINGLE, transitions=(replace(STEP, gpus_after=7),)),
+}
 
 
 @pytest.mark.parametrize("code", BROKEN)

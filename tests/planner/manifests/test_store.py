@@ -32,7 +32,11 @@ def test_each_write_keeps_the_generation_before(tmp_path):
     assert write_manifest(tmp_path, second).manifest == first
     assert read_current(tmp_path).manifest == second
     assert read_manifest(generation_file(tmp_path, 1)) == first
-    assert sorted(os.listdir(tmp_path)) == [".lock", "manifest-g000001.json", "manifest.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        ".lock",
+        "manifest-g000001.json",
+        "manifest.json",
+    ]
 
 
 def test_a_plan_made_from_an_older_manifest_is_refused(tmp_path):
@@ -102,7 +106,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="No space left"):
         write_atomically(path, b"new")
     assert path.read_bytes() == b"old"
-    assert os.listdir(tmp_path) == ["state.json"]
+    assert [path.name for path in tmp_path.iterdir()] == ["state.json"]
 
 
 def test_a_folder_in_use_is_refused(tmp_path):

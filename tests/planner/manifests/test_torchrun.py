@@ -100,7 +100,7 @@ def test_every_argument_list_is_read_by_torchrun(case, monkeypatch):
     ],
 )
 def test_scripts_modules_and_programs(command, program, arguments, monkeypatch):
-    """torchrun adds its own Python for scripts and modules, and must be told about programs."""
+    """Torchrun adds its own Python for scripts and modules, and must be told about programs."""
     run = pytest.importorskip("torch.distributed.run", reason="PyTorch is not installed")
     monkeypatch.setenv("PYTHON_EXEC", "python")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
@@ -146,7 +146,7 @@ def test_unequal_nodes_make_one_world():
 
 @pytest.mark.parametrize("case", plans.CASES)
 def test_emitted_gpus_add_up_to_the_manifest(case):
-    """A015, A086: read back from the files, every size is at least 1 and no GPU is counted that is not there."""
+    """A015, A086: read back from the files, every size is at least 1 and every GPU exists."""
     manifest = plans.CASES[case]()
     there = {f"{node.id}:{gpu.index}" for node in manifest.spec.nodes for gpu in node.gpus}
     planned = [
@@ -157,9 +157,9 @@ def test_emitted_gpus_add_up_to_the_manifest(case):
         if not path.endswith(".sh") or "--nproc-per-node" not in text:
             continue
         words = shlex.split(text.splitlines()[-1])
-        gpus = [line.partition("=")[2] for line in text.splitlines() if "CUDA_VISIBLE_DEVICES" in line][
-            0
-        ].split(",")
+        gpus = next(
+            line.partition("=")[2] for line in text.splitlines() if "CUDA_VISIBLE_DEVICES" in line
+        ).split(",")
         assert int(words[words.index("--nproc-per-node") + 1]) == len(gpus) >= 1
         found += [f"{Path(path).stem}:{gpu}" for gpu in gpus]
     assert sorted(found) == sorted(planned)
@@ -229,7 +229,7 @@ def test_a_stop_signal_torchrun_does_not_handle_is_told_to_it():
 
 
 def test_the_grace_goes_by_environment_and_by_flag_only_where_it_exists():
-    """torchrun 2.11 has no --shutdown-timeout and would refuse to start; it ignores the variable."""
+    """Version 2.11 has no --shutdown-timeout and would refuse to start; it ignores the variable."""
     manifest = train(["n0:0"], lifecycle=LifecycleSpec(grace_s=45.5))
     (plain,) = agents_of(manifest)
     (newer,) = agents_of(manifest, AgentOptions(shutdown_timeout=True))

@@ -1,0 +1,323 @@
+"""Start the roles of a manifest on this host, wait for them, and stop what belongs together.
+
+A dry run is the default. Only processes that this launch started are ever signalled: agents by
+their handle, their workers by the mark in the environment that they inherit. Nothing is killed:
+what does not stop within its grace is reported.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+import psutil
+
+from libra_plan.errors import LaunchError
+from libra_plan.planner import launch_host as host
+from libra_plan.planner.launch_host import AgentState, GpuCheck, GpuReport, LaunchState
+from libra_plan.planner.manifests.agents import Agent, AgentOptions, agents_of
+from libra_plan.planner.manifests.check import require_sound
+from libra_plan.planner.manifests.manifest import Lifecycle, Manifest
+from libra_plan.planner.manifests.store import lock_folder
+
+__all__ = ["AgentExit", "LaunchReport", "Survivor", "launch"]
+
+_NOT_STARTED = 127  # the shell's status for a program that cannot be run
+_POLL_S = 0.05
+_SCAN_S = 0.2
+_SETTLE_S = 2.0  # for helpers that end a moment after their agent
+
+
+@dataclass(frozen=True)
+class AgentExit:
+    """How an agent ended: its exit status (negative: the signal), None when it did not stop."""
+
+    task: str
+    role: str
+    pid: int | None
+    status: int | None
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Survivor:
+    """A process of this launch that still ran when the launch returned."""
+
+    task: str
+    pid: int
+    command: str
+
+
+@dataclass(frozen=True)
+class LaunchReport:
+    """What would be started (dry run), or what was started and how it ended."""
+
+    node: str
+    agents: tuple[Agent, ...]
+    gpus: tuple[GpuReport, ...] = ()
+    exits: tuple[AgentExit, ...] = ()
+    survivors: tuple[Survivor, ...] = ()
+    interrupted: str | None = None
+
+    @property
+    def succeeded(self) -> bool:
+        """Say whether every agent ended with status 0 and nothing is left."""
+        return not self.survivors and all(one.status == 0 for one in self.exits)
+
+
+def launch(
+    manifest: Manifest,
+    *,
+    node: str | None = None,
+    tasks: Sequence[str] | None = None,
+    dry_run: bool = True,
+    folder: Path = Path("libra-plan-run"),
+    check_gpus: GpuCheck = host.gpus_unknown,
+    allow_unknown_gpus: bool = False,
+    options: AgentOptions | None = None,
+    environment: Mapping[str, str] | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> LaunchReport:
+    """Start the agents of a manifest on one node and wait until all have ended.
+
+    `node` is the one this host is (found by name or address unless given), `tasks` limits what is
+    started, `folder` takes logs and the record of processes. `check_gpus` says which GPUs are
+    free; unknown ones are refused unless `allow_unknown_gpus`. When a role fails, the others of its
+    task are stopped with the task's stop signal and grace; SIGINT and SIGTERM stop all tasks so.
+    """
+    require_sound(manifest)
+    here = host.this_node(manifest, node)
+    agents = _chosen(manifest, here.id, tasks, options)
+    if dry_run:
+        return LaunchReport(here.id, agents)
+    inherited = dict(os.environ if environment is None else environment)
+    folder.mkdir(parents=True, exist_ok=True)
+    with lock_folder(folder):
+        host.refuse_survivors(host.read_state(folder))
+        host.check_visible(here, agents, inherited)
+        reports = host.check_gpus_free(here, agents, check_gpus, allow_unknown=allow_unknown_gpus)
+        host.check_ports_free(agents)
+        run = _Run(manifest, here.id, folder, inherited, clock)
+        with _signals(run.interrupt):
+            run.go(agents)
+    return LaunchReport(here.id, agents, reports, tuple(run.exits), tuple(run.survivors), run.interrupted)
+
+
+def _chosen(
+    manifest: Manifest, node: str, tasks: Sequence[str] | None, options: AgentOptions | None
+) -> tuple[Agent, ...]:
+    known = [task.id for task in manifest.spec.tasks]
+    unknown = [task for task in tasks or () if task not in known]
+    if unknown:
+        raise LaunchError(
+            "the manifest runs no such task", got=", ".join(unknown), allowed=", ".join(known) or "none"
+        )
+    return tuple(
+        agent
+        for agent in agents_of(manifest, options)
+        if agent.node == node and (tasks is None or agent.task in tasks)
+    )
+
+
+@contextmanager
+def _signals(handle: Callable[[int], None]) -> Iterator[None]:
+    """Hand SIGINT and SIGTERM to `handle`; elsewhere than in the main thread they stay as they are."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, lambda received, _: handle(received)) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@dataclass
+class _Running:
+    agent: Agent
+    process: subprocess.Popen[bytes]
+    record: AgentState
+
+
+@dataclass
+class _Run:
+    """The agents of one launch while they run."""
+
+    manifest: Manifest
+    node: str
+    folder: Path
+    inherited: dict[str, str]
+    clock: Callable[[], float]
+    live: list[_Running] = field(default_factory=list)
+    exits: list[AgentExit] = field(default_factory=list)
+    survivors: list[Survivor] = field(default_factory=list)
+    deadlines: dict[str, float] = field(default_factory=dict)  # task -> when its grace ends
+    signals: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        own = psutil.Process()
+        self.lifecycles: dict[str, Lifecycle] = {task.id: task.lifecycle for task in self.manifest.spec.tasks}
+        self.generations = {task.id: task.generation for task in self.manifest.spec.tasks}
+        self.state = LaunchState(
+            launch_id=f"{own.pid}-{own.create_time():.2f}-{self.clock():.6f}",
+            manifest_digest=self.manifest.metadata.digest,
+            generation=self.manifest.metadata.generation,
+            node=self.node,
+        )
+
+    def interrupt(self, number: int) -> None:
+        """Note a signal; it is acted on between polls."""
+        self.signals.append(number)
+
+    @property
+    def interrupted(self) -> str | None:
+        """Name the signal that ended the launch, if one did."""
+        return signal.Signals(self.signals[0]).name if self.signals else None
+
+    def go(self, agents: Sequence[Agent]) -> None:
+        """Start the agents and wait for them; when the launch itself fails, tell them all to stop."""
+        try:
+            for agent in agents:
+                self.start(agent)
+            self.wait()
+        except BaseException:
+            for task in {running.agent.task for running in self.live}:
+                self._stop(task)
+            raise
+
+    # ------------------------------------------------------------ starting
+
+    def start(self, agent: Agent) -> None:
+        """Start one agent in a session of its own, unless its task is already being stopped."""
+        if self.signals or agent.task in self.deadlines:
+            self.exits.append(AgentExit(agent.task, agent.role, None, None, "not started"))
+            return
+        log = self.folder / "logs" / agent.task / agent.role / f"g{self.generations[agent.task]:06d}.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with log.open("ab") as output:
+                process = subprocess.Popen(
+                    agent.argv,
+                    env=self._environment(agent),
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+        except OSError as problem:
+            note = f"{agent.argv[0]} cannot be started: {problem.strerror}"
+            self.exits.append(AgentExit(agent.task, agent.role, None, _NOT_STARTED, note))
+            self._stop(agent.task)
+            return
+        record = AgentState(
+            task=agent.task,
+            role=agent.role,
+            generation=self.generations[agent.task],
+            pid=process.pid,
+            start_time=psutil.Process(process.pid).create_time(),
+            log=str(log),
+        )
+        self.live.append(_Running(agent, process, record))
+        self._record(record)
+
+    def _environment(self, agent: Agent) -> dict[str, str]:
+        """Leave out what would speak for another launch, and torchrun defaults that nobody planned."""
+        kept = {
+            key: value
+            for key, value in self.inherited.items()
+            if not key.startswith(("LIBRA_PLAN_", "PET_")) and key not in agent.unset
+        }
+        return {**kept, **agent.environment, host.MARK: self.state.launch_id}
+
+    def _record(self, record: AgentState) -> None:
+        others = tuple(one for one in self.state.agents if one.pid != record.pid)
+        self.state = msgspec.structs.replace(self.state, agents=(*others, record))
+        host.write_state(self.folder, self.state)
+
+    # ------------------------------------------------------------ waiting
+
+    def wait(self) -> None:
+        """Wait until every agent has ended, or has outlived the grace of its task."""
+        while self.live:
+            self._act_on_signals()
+            for running in [one for one in self.live if one.process.poll() is not None]:
+                self._ended(running)
+            for running in [one for one in self.live if self._is_late(one.agent.task)]:
+                self.live.remove(running)
+                self._note_exit(running, "it did not stop within the grace")
+            time.sleep(_POLL_S)
+        self._report_survivors()
+
+    def _act_on_signals(self) -> None:
+        if len(self.signals) > 1:  # asked twice: wait no longer
+            self.deadlines = {running.agent.task: self.clock() for running in self.live}
+        elif self.signals:
+            for task in {running.agent.task for running in self.live}:
+                self._stop(task)
+
+    def _ended(self, running: _Running) -> None:
+        self.live.remove(running)
+        stopped = running.agent.task in self.deadlines
+        self._note_exit(running, "stopped" if stopped else "")
+        self._record(msgspec.structs.replace(running.record, status=running.process.returncode))
+        if running.process.returncode != 0:
+            self._stop(running.agent.task)
+
+    def _note_exit(self, running: _Running, note: str) -> None:
+        status = running.process.returncode
+        self.exits.append(
+            AgentExit(running.agent.task, running.agent.role, running.process.pid, status, note)
+        )
+
+    # ------------------------------------------------------------ stopping
+
+    def _stop(self, task: str) -> None:
+        """Send the task's stop signal, once, to its agents and to workers whose agent is gone."""
+        if task in self.deadlines:
+            return
+        lifecycle = self.lifecycles[task]
+        number = signal.Signals[lifecycle.stop_signal]
+        self.deadlines[task] = self.clock() + lifecycle.grace_s
+        agents = [running.process for running in self.live if running.agent.task == task]
+        for orphan in self._orphans(task):
+            with suppress(psutil.Error):
+                orphan.send_signal(number)
+        for process in agents:
+            process.send_signal(number)
+
+    def _orphans(self, task: str) -> list[psutil.Process]:
+        """Find marked processes of a task that no live agent of ours will stop."""
+        cared_for = {running.process.pid for running in self.live}
+        found = []
+        for process in host.marked_processes(self.state.launch_id, task):
+            with suppress(psutil.Error):
+                above = {process.pid, *(parent.pid for parent in process.parents())}
+                if not above & cared_for:
+                    found.append(process)
+        return found
+
+    def _is_late(self, task: str) -> bool:
+        return task in self.deadlines and self.clock() >= self.deadlines[task]
+
+    def _report_survivors(self) -> None:
+        """Wait for what still runs, as long as its task's grace (a moment when it has none), then name it."""
+        until = max(self.deadlines.values(), default=0.0)
+        until = max(until, self.clock() + _SETTLE_S)
+        while left := host.marked_processes(self.state.launch_id):
+            if self.clock() >= until or len(self.signals) > 1:
+                break
+            time.sleep(_SCAN_S)
+        for process in left:
+            with suppress(psutil.Error):
+                task = process.environ().get("LIBRA_PLAN_TASK", "")
+                self.survivors.append(Survivor(task, process.pid, " ".join(process.cmdline())))

@@ -1,0 +1,259 @@
+"""What a launch must know of its host: its node, free GPUs and ports, and what still runs there."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+import msgspec
+import psutil
+
+from libra_plan.errors import LaunchError, Where
+from libra_plan.planner.manifests.agents import Agent
+from libra_plan.planner.manifests.manifest import GpuEntry, Manifest, NodeEntry
+from libra_plan.planner.manifests.store import write_atomically
+from libra_plan.profiles.document import shown
+
+__all__ = [
+    "MARK",
+    "AgentState",
+    "GpuCheck",
+    "GpuReport",
+    "GpuState",
+    "LaunchState",
+    "check_gpus_free",
+    "check_ports_free",
+    "check_visible",
+    "gpus_unknown",
+    "marked_processes",
+    "read_state",
+    "refuse_survivors",
+    "still_runs",
+    "this_node",
+    "write_state",
+]
+
+MARK = "LIBRA_PLAN_LAUNCH_ID"  # in the environment of every process of a launch
+STATE_FILE = "launch.json"
+
+
+class GpuState(str, Enum):
+    """Say what is known about a GPU before roles are started on it."""
+
+    FREE = "free"
+    BUSY = "busy"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class GpuReport:
+    """What a check found on one GPU; `detail` names the holder, or why nothing is known."""
+
+    gpu: str
+    state: GpuState
+    detail: str = ""
+
+    def __str__(self) -> str:
+        return f"GPU {self.gpu} {self.state.value}" + (f" ({self.detail})" if self.detail else "")
+
+
+GpuCheck = Callable[[str, tuple[GpuEntry, ...]], tuple[GpuReport, ...]]
+
+
+def gpus_unknown(node: str, gpus: tuple[GpuEntry, ...]) -> tuple[GpuReport, ...]:
+    """Say that nothing is known, which is not the same as free."""
+    return tuple(
+        GpuReport(f"{node}:{gpu.index}", GpuState.UNKNOWN, "nothing reads the GPUs here") for gpu in gpus
+    )
+
+
+def this_node(manifest: Manifest, name: str | None) -> NodeEntry:
+    """Find the node this host is: the one named, the only one, or the one with this name or address."""
+    nodes = manifest.spec.nodes
+    if name is None and len(nodes) == 1:
+        return nodes[0]
+    names = {name} if name is not None else _own_names()
+    found = [node for node in nodes if node.id in names or (name is None and node.address in names)]
+    if len(found) != 1:
+        raise LaunchError(
+            "it is not clear which node of the manifest this host is",
+            got=name or ", ".join(sorted(names)),
+            allowed=", ".join(node.id for node in nodes),
+            way_out="name the node",
+        )
+    return found[0]
+
+
+def _own_names() -> set[str]:
+    host = socket.gethostname()
+    addresses = {one.address for found in psutil.net_if_addrs().values() for one in found}
+    return {host, host.partition(".")[0], *addresses}
+
+
+def check_visible(node: NodeEntry, agents: Iterable[Agent], environment: Mapping[str, str]) -> None:
+    """Refuse planned GPUs that CUDA_VISIBLE_DEVICES of the caller hides: they are someone else's.
+
+    An entry may be an index, a UUID or the beginning of one UUID, as CUDA reads it.
+    """
+    text = environment.get("CUDA_VISIBLE_DEVICES")
+    if text is None:
+        return
+    visible = {
+        index for entry in text.split(",") if (index := _visible_index(entry.strip(), node)) is not None
+    }
+    planned = {index for agent in agents for index in agent.gpus}
+    hidden = sorted(planned - visible)
+    if hidden:
+        raise LaunchError(
+            f"the manifest places roles on GPUs of node {node.id} that are not visible here",
+            got=f"CUDA_VISIBLE_DEVICES={text}; planned: {_listed(planned)}; hidden: {_listed(hidden)}",
+            allowed=f"GPUs of the cluster file: {_listed(gpu.index for gpu in node.gpus)}",
+            way_out="unset CUDA_VISIBLE_DEVICES if all are yours, or exclude the hidden GPUs and solve again",
+        )
+
+
+def _visible_index(entry: str, node: NodeEntry) -> int | None:
+    if entry.isascii() and entry.isdigit():
+        return int(entry)
+    found = [gpu.index for gpu in node.gpus if entry and gpu.uuid is not None and gpu.uuid.startswith(entry)]
+    return found[0] if len(found) == 1 else None
+
+
+def _listed(indices: Iterable[int]) -> str:
+    return ", ".join(str(index) for index in sorted(indices)) or "none"
+
+
+def check_gpus_free(
+    node: NodeEntry, agents: Iterable[Agent], check: GpuCheck, *, allow_unknown: bool
+) -> tuple[GpuReport, ...]:
+    """Ask the check about the GPUs to be used; refuse busy ones, and unknown ones unless allowed."""
+    used = {index for agent in agents for index in agent.gpus}
+    gpus = tuple(gpu for gpu in node.gpus if gpu.index in used)
+    reports = check(node.id, gpus) if gpus else ()
+    answered = {report.gpu for report in reports}
+    missing = tuple(gpu for gpu in gpus if f"{node.id}:{gpu.index}" not in answered)
+    reports = (*reports, *gpus_unknown(node.id, missing))
+    bad = [
+        report
+        for report in reports
+        if report.state is GpuState.BUSY or (report.state is GpuState.UNKNOWN and not allow_unknown)
+    ]
+    if bad:
+        raise LaunchError(
+            f"GPUs of node {node.id} are not known to be free",
+            got="; ".join(str(report) for report in bad),
+            allowed=f"{len(reports)} free GPUs; {len(reports) - len(bad)} are",
+            way_out="stop their holders; where nothing can read the GPUs, say that unknown ones may be used",
+        )
+    return tuple(reports)
+
+
+def check_ports_free(agents: Iterable[Agent]) -> None:
+    """Refuse to start when a rendezvous port of this host is taken, before anything runs."""
+    for agent in agents:
+        if agent.port is None:
+            continue
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the rendezvous store does
+            try:
+                probe.bind(("", agent.port))
+            except OSError as problem:
+                raise LaunchError(
+                    f"port {agent.port} of {agent.task}/{agent.role} is taken on this host",
+                    got=problem.strerror,
+                    way_out="stop what listens there, or give the node another port range and solve again",
+                ) from None
+
+
+class AgentState(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """One agent as recorded; pid and start time (s since the epoch) together name the process."""
+
+    task: str
+    role: str
+    generation: int
+    pid: int
+    start_time: float
+    log: str
+    status: int | None = None
+
+
+class LaunchState(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """What a launch started, kept beside its logs."""
+
+    launch_id: str
+    manifest_digest: str
+    generation: int
+    node: str
+    agents: tuple[AgentState, ...] = ()
+
+
+def write_state(folder: Path, state: LaunchState) -> None:
+    """Record a launch, whole or not at all."""
+    text = json.dumps(msgspec.to_builtins(state), indent=2, ensure_ascii=False, allow_nan=False)
+    write_atomically(folder / STATE_FILE, text.encode() + b"\n")
+
+
+def read_state(folder: Path) -> LaunchState | None:
+    """Read the record of the last launch from a folder; None when there is none."""
+    path = folder / STATE_FILE
+    if not path.exists():
+        return None
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=LaunchState)
+    except (msgspec.MsgspecError, OSError) as problem:
+        raise LaunchError(
+            "the record of the last launch cannot be read, so its processes are not known",
+            got=problem,
+            way_out="make sure that nothing of it runs any more, then remove the file",
+            where=Where(shown(path)),
+        ) from None
+
+
+def still_runs(pid: int, start_time: float) -> bool:
+    """Say whether a recorded process runs; a process that took over its number does not count."""
+    try:
+        process = psutil.Process(pid)
+        return abs(process.create_time() - start_time) < 1.0 and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def refuse_survivors(state: LaunchState | None) -> None:
+    """Refuse to start beside agents or workers that the last launch in this folder left running."""
+    if state is None:
+        return
+    left = [
+        f"{agent.task}/{agent.role} (pid {agent.pid})"
+        for agent in state.agents
+        if still_runs(agent.pid, agent.start_time)
+    ]
+    left += [f"a worker (pid {process.pid})" for process in marked_processes(state.launch_id)]
+    if left:
+        raise LaunchError(
+            f"processes of generation {state.generation} still run",
+            got=", ".join(left),
+            way_out="stop them first, or launch into another folder if they use other GPUs",
+        )
+
+
+def marked_processes(launch_id: str, task: str | None = None) -> list[psutil.Process]:
+    """Find the live processes that carry the mark of a launch (and a task), but the caller.
+
+    The mark is inherited by every descendant, so that workers are found whose agent is gone.
+    """
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.pid == os.getpid() or process.status() == psutil.STATUS_ZOMBIE:
+                continue
+            environment = process.environ()
+        except (psutil.Error, OSError):
+            continue  # gone, or another user's
+        if environment.get(MARK) == launch_id and task in (None, environment.get("LIBRA_PLAN_TASK")):
+            found.append(process)
+    return found

@@ -1,0 +1,316 @@
+"""A launch starts what the manifest says, stops what belongs together, and touches nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import plans
+import psutil
+import pytest
+
+import libra_plan
+from libra_plan.errors import LaunchError, LockedError
+from libra_plan.planner import launch_host as host
+from libra_plan.planner.launch import launch
+from libra_plan.planner.launch_host import read_state
+from libra_plan.planner.manifests.agents import AgentOptions
+from libra_plan.planner.manifests.document import manifest_to_json
+from libra_plan.planner.manifests.store import lock_folder
+from libra_plan.planner.plan import CpuShare
+from libra_plan.profiles.schema import LifecycleSpec
+
+TORCHRUN = AgentOptions(program=(sys.executable, "-m", "torch.distributed.run"))
+DROPS_A_HANDLE = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+
+def free_ports(count):
+    """Find a run of free ports, so that tests beside each other do not meet."""
+    for first in range(21000 + os.getpid() % 2000, 29000, count):
+        try:
+            for port in range(first, first + count):
+                with socket.socket() as probe:
+                    probe.bind(("", port))
+        except OSError:
+            continue
+        return first, first + count - 1
+    raise AssertionError("no free ports")
+
+
+def cpu_manifest(script, roles=("a",), tasks=("t",), grace_s=5.0):
+    """Run a Python program as CPU-only roles, which need no torchrun: one process each."""
+    lifecycle = LifecycleSpec(grace_s=grace_s)
+    running = [plans.running(task, cpu=[CpuShare(role, "n0", 1) for role in roles]) for task in tasks]
+    return plans.manifest_of(
+        plans.cluster(1), *running, command=(sys.executable, "-c", script), lifecycle=lifecycle
+    )
+
+
+def start(manifest, folder, **more):
+    return launch(manifest, folder=folder, dry_run=False, **more)
+
+
+def wait_for(condition, seconds=20.0):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not come about"
+        time.sleep(0.02)
+
+
+def test_a_dry_run_is_the_default_and_starts_nothing(tmp_path):
+    """Looking must be safe."""
+    report = launch(plans.single_node(), folder=tmp_path / "run")
+    assert [(agent.role, agent.gpus) for agent in report.agents] == [
+        ("actor", (0, 1)),
+        ("rollout", (2, 3, 4, 5, 6, 7)),
+        ("env", ()),
+    ]
+    assert report.exits == ()
+    assert not (tmp_path / "run").exists()
+
+
+def test_only_this_node_and_the_tasks_asked_for(tmp_path):
+    """The same manifest is launched on every node."""
+    assert [agent.node for agent in launch(plans.two_nodes(), node="n1").agents] == ["n1"]
+    report = launch(plans.two_nodes(), node="n2", tasks=["small"])
+    assert [agent.role for agent in report.agents] == ["actor", "rollout"]
+    with pytest.raises(LaunchError, match="no such task"):
+        launch(plans.two_nodes(), node="n2", tasks=["smal"])
+
+
+def test_gpus_nobody_can_read_are_not_assumed_free(tmp_path):
+    """Without NVML the launch says so and starts nothing."""
+    with pytest.raises(LaunchError, match="not known to be free"):
+        start(plans.single_node(), tmp_path)
+    assert read_state(tmp_path) is None
+
+
+def test_a_folder_in_use_is_refused(tmp_path):
+    """Two launches would overwrite each other's record."""
+    with lock_folder(tmp_path), pytest.raises(LockedError):
+        start(cpu_manifest("pass"), tmp_path)
+
+
+def test_roles_run_with_their_environment_and_are_recorded(tmp_path):
+    """Output goes to the log, and the record names process, start and generation."""
+    keys = ("LIBRA_PLAN_ROLE", "CUDA_VISIBLE_DEVICES", "PET_NNODES")
+    script = f"import os; print(*(os.environ.get(key) for key in {keys}))"
+    environment = {**os.environ, "PET_NNODES": "9"}
+    report = start(cpu_manifest(script, roles=("a", "b")), tmp_path, environment=environment)
+    assert report.succeeded
+    assert [(one.role, one.status) for one in report.exits] in ([("a", 0), ("b", 0)], [("b", 0), ("a", 0)])
+    assert (tmp_path / "logs/t/a/g000001.log").read_text() == "a  None\n"
+    state = read_state(tmp_path)
+    assert {(one.role, one.generation, one.status) for one in state.agents} == {("a", 1, 0), ("b", 1, 0)}
+    assert all(one.start_time > 0 and one.pid > 0 for one in state.agents)
+
+
+def test_a_failed_role_stops_its_task_and_no_other(tmp_path):
+    """Half a task holds GPUs for nothing; another task is none of its business."""
+    script = (
+        "import os, sys, time\n"
+        "if os.environ['LIBRA_PLAN_TASK'] == 'other': time.sleep(1.5); sys.exit(0)\n"
+        "if os.environ['LIBRA_PLAN_ROLE'] == 'a': time.sleep(0.5); sys.exit(3)\n"
+        "time.sleep(60)\n"
+    )
+    report = start(cpu_manifest(script, roles=("a", "b"), tasks=("t", "other")), tmp_path)
+    statuses = {(one.task, one.role): one.status for one in report.exits}
+    assert statuses == {("t", "a"): 3, ("t", "b"): -signal.SIGTERM, ("other", "a"): 0, ("other", "b"): 0}
+    assert report.survivors == ()
+    assert not report.succeeded
+
+
+def test_a_program_that_does_not_exist_is_told_and_stops_its_task(tmp_path):
+    """The rest of the task must not wait for a role that never came."""
+    task = plans.running("t", cpu=[CpuShare("a", "n0", 1)])
+    report = start(plans.manifest_of(plans.cluster(1), task, command=("/no/such/program",)), tmp_path)
+    assert [one.status for one in report.exits] == [127]
+    assert "/no/such/program cannot be started" in report.exits[0].note
+
+
+@DROPS_A_HANDLE
+def test_what_does_not_stop_is_reported_and_not_killed(tmp_path):
+    """The user decides about a process that ignores its signal; the next launch refuses to join it."""
+    script = (
+        "import os, signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "if os.environ['LIBRA_PLAN_ROLE'] == 'a': time.sleep(1); sys.exit(1)\n"
+        "time.sleep(120)\n"
+    )
+    manifest = cpu_manifest(script, roles=("a", "b"), grace_s=1.0)
+    report = start(manifest, tmp_path)
+    (survivor,) = report.survivors
+    process = psutil.Process(survivor.pid)
+    try:
+        assert {one.role: one.status for one in report.exits} == {"a": 1, "b": None}
+        assert process.is_running()
+        with pytest.raises(LaunchError, match="generation 1 still run"):
+            start(manifest, tmp_path)
+    finally:
+        process.kill()
+
+
+def test_workers_of_a_lost_agent_are_told_to_stop(tmp_path):
+    """An agent that is killed leaves its workers behind; they are ours and get the signal."""
+    script = (
+        "import os, subprocess, sys, time\n"
+        "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'], start_new_session=True)\n"
+        "time.sleep(0.5); os.kill(os.getpid(), 9)\n"
+    )
+    report = start(cpu_manifest(script), tmp_path)
+    assert [one.status for one in report.exits] == [-signal.SIGKILL]
+    assert report.survivors == ()
+
+
+@DROPS_A_HANDLE
+def test_a_launch_that_cannot_record_a_role_stops_it(tmp_path, monkeypatch):
+    """A full disk must not leave roles on the GPUs that no record names."""
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(host, "write_state", full)
+    mark = f"unrecorded-{os.getpid()}"
+    with pytest.raises(OSError, match="No space left"):
+        start(cpu_manifest(f"import time; time.sleep(60)  # {mark}"), tmp_path)
+    wait_for(lambda: not any(mark in " ".join(one.info["cmdline"] or []) for one in alive()))
+
+
+def alive():
+    found = psutil.process_iter(["cmdline", "status"])
+    return [one for one in found if one.info["status"] != psutil.STATUS_ZOMBIE]
+
+
+def test_processes_of_others_are_left_alone(tmp_path):
+    """The launch never ends what it did not start, not even a process of the same name."""
+    script = "import time; time.sleep(60)"
+    environment = {**os.environ, "LIBRA_PLAN_TASK": "t", "LIBRA_PLAN_ROLE": "a"}
+    with subprocess.Popen([sys.executable, "-c", script], env=environment) as bystander:
+        try:
+            assert start(cpu_manifest("import sys; sys.exit(1)"), tmp_path).exits[0].status == 1
+            assert bystander.poll() is None
+        finally:
+            bystander.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_what_was_started(tmp_path, number):
+    """Ctrl-C on the launch must not leave roles running."""
+
+    def poke():
+        wait_for((tmp_path / "launch.json").exists)
+        os.kill(os.getpid(), number)
+
+    poker = threading.Thread(target=poke)
+    before = signal.getsignal(number)
+    poker.start()
+    report = start(cpu_manifest("import time; time.sleep(60)"), tmp_path)
+    poker.join()
+    assert report.interrupted == number.name
+    assert [one.status for one in report.exits] == [-signal.SIGTERM]
+    assert signal.getsignal(number) is before
+
+
+def test_a_launch_killed_outright_leaves_a_record_to_find_its_roles_by(tmp_path):
+    """After a crash of the launch itself the next one must refuse to share the GPUs."""
+    path = tmp_path / "manifest.json"
+    path.write_text(manifest_to_json(cpu_manifest("import time; time.sleep(60)")), encoding="utf-8")
+    code = (
+        "import sys; from pathlib import Path; from libra_plan.planner.launch import launch;"
+        "from libra_plan.planner.manifests.document import read_manifest;"
+        "launch(read_manifest(Path(sys.argv[1])), folder=Path(sys.argv[2]), dry_run=False)"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(libra_plan.__file__).parent.parent)}
+    folder = tmp_path / "run"
+    with subprocess.Popen([sys.executable, "-c", code, str(path), str(folder)], env=environment) as killed:
+        wait_for((folder / "launch.json").exists)
+        killed.kill()
+    (agent,) = read_state(folder).agents
+    try:
+        with pytest.raises(LaunchError, match=f"pid {agent.pid}"):
+            start(cpu_manifest("pass"), folder)
+    finally:
+        psutil.Process(agent.pid).kill()
+
+
+RANK = """
+import json, os, sys, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+total = torch.tensor([float(dist.get_rank())])
+dist.all_reduce(total)
+keys = ("LIBRA_PLAN_ROLE", "ROLE_NAME", "MASTER_PORT", "CUDA_VISIBLE_DEVICES", "LOCAL_RANK", "GROUP_RANK",
+        "LIBRA_PLAN_MANIFEST_DIGEST", "TORCHELASTIC_RUN_ID")
+facts = {key: os.environ.get(key) for key in keys}
+facts |= {"rank": dist.get_rank(), "world": dist.get_world_size(), "sum": total.item()}
+name = f"{facts['LIBRA_PLAN_ROLE']}-{dist.get_rank()}.json"
+with open(os.path.join(sys.argv[1], name), "w") as file:
+    json.dump(facts, file)
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+def test_real_ranks_are_those_of_the_manifest(tmp_path, monkeypatch):
+    """Under torchrun with gloo, two roles at once and one of them on two nodes: each rank is as planned."""
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    script, found = tmp_path / "rank.py", tmp_path / "found"
+    script.write_text(RANK, encoding="utf-8")
+    found.mkdir()
+    ports = free_ports(4)
+    where = plans.Cluster("lab", tuple(plans.node(name, 8, "127.0.0.1", ports) for name in ("n0", "n1")))
+    pools = (
+        [plans.role("actor", [["n0:6"], ["n1:0"], ["n1:5"]])],
+        [plans.role("rollout", [["n0:0", "n0:3"]], tp=2)],
+    )
+    manifest = plans.manifest_of(where, plans.running("grpo", *pools), command=(str(script), str(found)))
+    reports = {}
+
+    def on(node):
+        folder = tmp_path / node
+        reports[node] = start(manifest, folder, node=node, allow_unknown_gpus=True, options=TORCHRUN)
+
+    threads = [threading.Thread(target=on, args=(node,)) for node in ("n1", "n0")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    logs = "\n".join(path.read_text() for path in tmp_path.rglob("*.log"))
+    assert all(report.succeeded for report in reports.values()), logs
+    facts = {path.stem: json.loads(path.read_text()) for path in found.iterdir()}
+    assert facts == {
+        key: value for role in manifest.spec.tasks[0].roles for key, value in expected_of(manifest, role)
+    }
+
+
+def expected_of(manifest, role):
+    """Say from the manifest alone what every rank of a role must see."""
+    world = sum(len(member.gpus) for member in role.members)
+    rank = 0
+    for node_rank, member in enumerate(role.members):
+        for local_rank in range(len(member.gpus)):
+            yield (
+                f"{role.id}-{rank}",
+                {
+                    "LIBRA_PLAN_ROLE": role.id,
+                    "ROLE_NAME": role.id,
+                    "MASTER_PORT": str(role.rendezvous.port),
+                    "CUDA_VISIBLE_DEVICES": ",".join(str(index) for index in member.gpus),
+                    "LOCAL_RANK": str(local_rank),
+                    "GROUP_RANK": str(node_rank),
+                    "LIBRA_PLAN_MANIFEST_DIGEST": manifest.metadata.digest,
+                    "TORCHELASTIC_RUN_ID": f"grpo-{role.id}-g1",
+                    "rank": rank,
+                    "world": world,
+                    "sum": sum(range(world)),
+                },
+            )
+            rank += 1

@@ -1,0 +1,179 @@
+"""Nothing is started on GPUs, ports or beside processes that are somebody else's."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+
+import plans
+import psutil
+import pytest
+
+from libra_plan.errors import LaunchError
+from libra_plan.planner.launch_host import (
+    MARK,
+    AgentState,
+    GpuReport,
+    GpuState,
+    LaunchState,
+    check_gpus_free,
+    check_ports_free,
+    check_visible,
+    gpus_unknown,
+    marked_processes,
+    read_state,
+    refuse_survivors,
+    still_runs,
+    this_node,
+    write_state,
+)
+from libra_plan.planner.manifests.agents import agents_of
+
+
+def manifest(*gpus, where=None):
+    return plans.manifest_of(
+        where or plans.cluster(8), plans.running("t", [plans.role("train", [[one] for one in gpus])])
+    )
+
+
+def here(*gpus):
+    made = manifest(*gpus)
+    return made.spec.nodes[0], agents_of(made)
+
+
+def test_the_only_node_is_this_host():
+    """On one machine nobody should have to name it."""
+    assert this_node(plans.single_node(), None).id == "n0"
+
+
+def test_a_host_is_found_by_its_name():
+    """The same command runs on every node."""
+    name = socket.gethostname()
+    where = plans.Cluster("lab", (plans.node("other", 1, "192.0.2.1"), plans.node(name, 1, None)))
+    assert this_node(manifest("other:0", where=where), None).id == name
+
+
+def test_a_host_that_is_no_node_is_refused():
+    """Starting some other node's ranks here would be worse than starting none."""
+    with pytest.raises(LaunchError) as caught:
+        this_node(manifest("n0:0", where=plans.cluster(1, 1)), None)
+    assert caught.value.allowed == "n0, n1"
+    with pytest.raises(LaunchError):
+        this_node(manifest("n0:0", where=plans.cluster(1, 1)), "n7")
+
+
+def test_gpus_hidden_from_the_caller_are_refused_with_all_three_numbers():
+    """A002: what is visible, what is planned and what exists once disagreed without a word."""
+    node, agents = here("n0:1", "n0:2")
+    with pytest.raises(LaunchError) as caught:
+        check_visible(node, agents, {"CUDA_VISIBLE_DEVICES": "0,1"})
+    assert "CUDA_VISIBLE_DEVICES=0,1; planned: 1, 2; hidden: 2" in caught.value.got
+    assert "0, 1, 2, 3, 4, 5, 6, 7" in caught.value.allowed
+
+
+@pytest.mark.parametrize("text", ["1,2", "GPU-n0-1,GPU-n0-2", " 2 , GPU-n0-1", "0,1,2,3"])
+def test_visible_gpus_may_be_indices_or_uuids(text):
+    """A011: both forms are in use, mixed too."""
+    node, agents = here("n0:1", "n0:2")
+    check_visible(node, agents, {"CUDA_VISIBLE_DEVICES": text})
+    check_visible(node, agents, {})
+
+
+@pytest.mark.parametrize("text", ["", "GPU-n0", "-1", "GPU-other"])
+def test_an_entry_that_names_no_one_gpu_shows_none(text):
+    """A beginning that fits several UUIDs names none of them."""
+    node, agents = here("n0:1")
+    with pytest.raises(LaunchError):
+        check_visible(node, agents, {"CUDA_VISIBLE_DEVICES": text})
+
+
+def test_a_busy_gpu_is_refused_with_its_holder_and_the_free_count():
+    """A003: the error must say who holds the GPUs and how many are free."""
+    node, agents = here("n0:1", "n0:2")
+
+    def check(_, gpus):
+        return tuple(
+            GpuReport(f"n0:{gpu.index}", GpuState.BUSY, "pid 7, job X")
+            if gpu.index == 2
+            else GpuReport(f"n0:{gpu.index}", GpuState.FREE)
+            for gpu in gpus
+        )
+
+    with pytest.raises(LaunchError) as caught:
+        check_gpus_free(node, agents, check, allow_unknown=True)
+    assert caught.value.got == "GPU n0:2 busy (pid 7, job X)"
+    assert caught.value.allowed == "2 free GPUs; 1 are"
+
+
+def test_unknown_is_not_free():
+    """A044: an empty process list in a container is no proof of a free GPU."""
+    node, agents = here("n0:1")
+    with pytest.raises(LaunchError, match="unknown"):
+        check_gpus_free(node, agents, gpus_unknown, allow_unknown=False)
+    (report,) = check_gpus_free(node, agents, gpus_unknown, allow_unknown=True)
+    assert report.state is GpuState.UNKNOWN
+
+
+def test_a_check_that_forgets_a_gpu_leaves_it_unknown():
+    """No answer is no permission."""
+    node, agents = here("n0:1", "n0:2")
+    with pytest.raises(LaunchError, match="GPU n0:2 unknown"):
+        check_gpus_free(node, agents, lambda *_: (GpuReport("n0:1", GpuState.FREE),), allow_unknown=False)
+
+
+def test_a_taken_port_is_refused_before_anything_starts():
+    """A013: the second job died after the first had long been running."""
+    with socket.socket() as taken:
+        taken.bind(("", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        agents = agents_of(manifest("n0:0", where=plans.cluster(1, ports=(port, port))))
+        with pytest.raises(LaunchError, match=f"port {port} of t/train is taken"):
+            check_ports_free(agents)
+    check_ports_free(agents)
+
+
+def state(**changes):
+    agent = AgentState(task="t", role="r", generation=3, pid=os.getpid(), start_time=0.0, log="x", **changes)
+    return LaunchState(launch_id="no-such", manifest_digest="d", generation=3, node="n0", agents=(agent,))
+
+
+def test_the_record_is_read_back(tmp_path):
+    """Whoever stops or follows the agents later has only this."""
+    assert read_state(tmp_path) is None
+    write_state(tmp_path, state())
+    assert read_state(tmp_path) == state()
+
+
+def test_a_broken_record_stops_the_launch(tmp_path):
+    """Without it nobody knows what still runs."""
+    (tmp_path / "launch.json").write_bytes(b"\x00" * 10)
+    with pytest.raises(LaunchError, match="not known"):
+        read_state(tmp_path)
+
+
+def test_a_pid_that_was_given_again_is_another_process():
+    """Pids are reused; only pid and start time together name a process."""
+    own = psutil.Process()
+    assert still_runs(own.pid, own.create_time())
+    assert not still_runs(own.pid, own.create_time() - 100.0)
+    refuse_survivors(state())
+
+
+def test_a_worker_whose_agent_is_gone_is_found():
+    """An agent killed outright leaves its workers on the GPUs; the next launch must see them."""
+    environment = {**os.environ, MARK: "launch-of-this-test", "LIBRA_PLAN_TASK": "t"}
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], env=environment) as worker:
+        try:
+            assert [one.pid for one in marked_processes("launch-of-this-test", "t")] == [worker.pid]
+            assert marked_processes("launch-of-this-test", "other") == []
+            record = LaunchState(
+                launch_id="launch-of-this-test", manifest_digest="d", generation=3, node="n0"
+            )
+            with pytest.raises(LaunchError, match="generation 3 still run"):
+                refuse_survivors(record)
+        finally:
+            worker.kill()
+    refuse_survivors(record)
