@@ -11,14 +11,16 @@ from libra_plan.errors import RefusedError
 from libra_plan.models import refusals
 from libra_plan.models.answers import Asked, measured, memory_from, nearest_rows, time_from
 from libra_plan.models.curve import Curve
+from libra_plan.models.decode import DecodeForm
 from libra_plan.models.layout_fit import LayoutFit, fit_layout
 from libra_plan.models.layout_prior import MEMORY_MARGIN, Speedup, tensor_speedup
 from libra_plan.models.memory import CacheForm, ChunkForm
 from libra_plan.models.parallelism import Layout
+from libra_plan.models.prior import TIME_ERROR, Donor, PhysicsPrior, prior_for
 from libra_plan.models.quantities import Estimate, Origin
 from libra_plan.models.query import DecodeCoefficients, Query
 from libra_plan.models.ranks import memory_over_ranks, time_over_ranks
-from libra_plan.models.samples import place_of, rows_by_layout
+from libra_plan.models.samples import memory_samples, place_of, rows_by_layout, time_samples
 from libra_plan.models.serve import ServeForm
 from libra_plan.models.states import weights_mib
 from libra_plan.profiles.schema import Point, ProfileFile
@@ -34,6 +36,7 @@ class FittedProfile:
 
     profile: ProfileFile
     fits: tuple[LayoutFit, ...]
+    prior: PhysicsPrior | None = None
 
     @cached_property
     def by_layout(self) -> dict[Layout, LayoutFit]:
@@ -110,6 +113,8 @@ class FittedProfile:
             return DecodeCoefficients(form.fixed_s, form.per_sequence_s, form.per_token_s, fit.affine_error)
         if fit is not None and fit.time is not None and isinstance(fit.time.form, ServeForm):
             return _serve_coefficients(fit.time, fit.time.form)
+        if self._needs_physics(layout, allow_prior) and self.prior is not None:
+            return _prior_coefficients(self.prior, layout)
         source, speed = self._other_layout(layout, allow_prior, "decode step", fit)
         return _faster(self.decode_coefficients(source.layout), speed)
 
@@ -150,12 +155,20 @@ class FittedProfile:
         return Asked(self._name, query, place, allow_prior)
 
     def _time_by_prior(self, asked: Asked, fit: LayoutFit | None) -> Estimate:
+        if self._needs_physics(asked.query.layout, asked.allow_prior) and self.prior is not None:
+            guess = self.prior.time_s(asked.place)
+            experts = self.profile.model.experts is not None
+            speed = tensor_speedup(1, asked.query.tp, experts=experts)
+            low, high = guess.low / speed.greatest, guess.high / speed.least
+            return replace(guess, value=guess.value / speed.likely, low=low, high=high)
         source, speed = self._other_layout(asked.query.layout, asked.allow_prior, "time", fit)
         base = self.time_s(_with_layout(asked.query, source.layout), allow_prior=True)
         low, high = base.low / speed.greatest, base.high / speed.least
         return Estimate(base.value / speed.likely, low, high, "s", Origin.ASSUMED, base.rows)
 
     def _memory_by_prior(self, asked: Asked, fit: LayoutFit | None) -> Estimate:
+        if self._needs_physics(asked.query.layout, asked.allow_prior) and self.prior is not None:
+            return self.prior.memory_mib(asked.place).scaled(1 / asked.query.tp)
         if not any(other.memory_column for other in self.fits):
             raise refusals.no_memory(self._name, asked.query)
         if fit is not None and fit.memory is None and fit.time is not None and fit.memory_column:
@@ -165,6 +178,10 @@ class FittedProfile:
         share = source.layout.tp / asked.query.tp
         high = base.high * share * MEMORY_MARGIN
         return Estimate(base.value * share, base.low * share, high, "MiB", Origin.ASSUMED, base.rows)
+
+    def _needs_physics(self, layout: Layout, allow_prior: bool) -> bool:
+        """Tell whether nothing was fitted and a prior of other models may stand in (tp only)."""
+        return allow_prior and not self.layouts and layout == Layout(tp=layout.tp)
 
     def _other_layout(
         self, asked: Layout, allow_prior: bool, what: str, fit: LayoutFit | None
@@ -197,6 +214,8 @@ class FittedProfile:
 
     def _largest_batch(self, query: Query, allow_prior: bool) -> int:
         fit = self.by_layout.get(query.layout)
+        if self._needs_physics(query.layout, allow_prior) and self.prior is not None:
+            return int(self.prior.largest[0])
         if fit is None or fit.time is None:
             fit, _ = self._other_layout(query.layout, allow_prior, "time", fit)
         curve = fit.time
@@ -220,9 +239,18 @@ class FittedProfile:
             return False
 
 
-def fit_profile(file: ProfileFile, points: Sequence[Point]) -> FittedProfile:
-    """Fit every layout of a profile; a layout with fewer than six places stays without curves."""
-    return FittedProfile(file, tuple(fit_layout(file.phase, rows) for rows in rows_by_layout(file, points)))
+def fit_profile(file: ProfileFile, points: Sequence[Point], *, donors: Sequence[Donor] = ()) -> FittedProfile:
+    """Fit every layout of a profile; a layout with fewer than six places stays without curves.
+
+    `donors` are fitted profiles of other models; where nothing can be fitted they give the physics
+    prior that answers questions with `allow_prior`.
+    """
+    layouts = rows_by_layout(file, points)
+    fitted = FittedProfile(file, tuple(fit_layout(file.phase, rows) for rows in layouts))
+    if fitted.layouts or not donors:
+        return fitted
+    own = [row for rows in layouts if rows.layout == _ONE for row in rows.base]
+    return replace(fitted, prior=prior_for(file, donors, time_samples(own), memory_samples(own)[0]))
 
 
 def _refuse_failed(fit: LayoutFit, asked: Asked) -> None:
@@ -239,6 +267,22 @@ def _serve_coefficients(curve: Curve, form: ServeForm) -> DecodeCoefficients:
     fixed = form.fixed_s + form.per_root_sequence_s * low * high / (low + high)
     error = math.exp(curve.inside_high) - 1
     return DecodeCoefficients(fixed, form.per_sequence_s + slope, form.per_token_s, error, form.per_prefill_s)
+
+
+def _prior_coefficients(prior: PhysicsPrior, layout: Layout) -> DecodeCoefficients:
+    form, scale = prior.time, prior.time_scale
+    if not isinstance(form, DecodeForm):
+        raise TypeError(f"a decode step is fitted with a decode form, not {form}")
+    root = math.sqrt(prior.largest[0])
+    slope, fixed = form.per_root_sequence_s / (1 + root), form.per_root_sequence_s * root / (1 + root)
+    base = DecodeCoefficients(
+        (form.fixed_s + fixed) * scale,
+        (form.per_sequence_s + slope) * scale,
+        form.per_token_s * scale,
+        math.expm1(TIME_ERROR),
+    )
+    experts = prior.profile.model.experts is not None
+    return _faster(base, tensor_speedup(1, layout.tp, experts=experts))
 
 
 def _faster(base: DecodeCoefficients, speed: Speedup) -> DecodeCoefficients:

@@ -23,7 +23,7 @@ __all__ = ["cache_folder", "cached_fit", "dump_fit", "fit_key", "load_fit"]
 
 _CODE = (
     "conformal", "curve", "decode", "domain", "fit", "forms", "layout_fit", "memory", "nnls",
-    "recipes", "residual", "samples", "score", "serve", "soft_floor", "train",
+    "recipes", "residual", "samples", "prior", "score", "serve", "soft_floor", "train",
 )  # fmt: skip
 
 

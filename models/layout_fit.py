@@ -29,7 +29,7 @@ class RanksSample(msgspec.Struct, frozen=True):
 class LayoutFit(msgspec.Struct, frozen=True):
     """Curves of one layout; a curve is None when nothing of that kind was measured.
 
-    `too_few` counts the samples of a time curve that could not be fitted. `affine` is the decode
+    `samples` counts the places with a time, enough for a curve or not. `affine` is the decode
     step without √B and `affine_error` its relative error at the 90th percentile.
     """
 

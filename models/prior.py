@@ -9,17 +9,18 @@ every answer is marked as assumed.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from libra_plan.errors import RefusedError
 from libra_plan.models.conformal import MARGIN
-from libra_plan.models.curve import AnyForm, Curve
+from libra_plan.models.curve import AnyForm, Curve, Sample
 from libra_plan.models.decode import DecodeForm
-from libra_plan.models.fit import FittedProfile
 from libra_plan.models.forms import Place, places_of
+from libra_plan.models.layout_fit import LayoutFit
 from libra_plan.models.memory import CacheForm, ChunkForm
 from libra_plan.models.nnls import relative_nnls
 from libra_plan.models.parallelism import Layout
@@ -28,27 +29,44 @@ from libra_plan.models.soft_floor import SoftFloorForm
 from libra_plan.models.states import state_mib, weights_mib
 from libra_plan.profiles.schema import ProfileFile
 
-__all__ = ["PhysicsPrior", "prior_for"]
+__all__ = ["TIME_ERROR", "Donor", "PhysicsPrior", "prior_for"]
 
 _LEAST_DONORS = 2
-_TIME_ERROR = 2 * MARGIN
+TIME_ERROR = 2 * MARGIN
 _MEMORY_ERROR = 2 * MARGIN
 _ONE = Layout()
 
 
+class Donor(Protocol):
+    """A fitted profile that others may be predicted from."""
+
+    @property
+    def profile(self) -> ProfileFile:
+        """Give what was measured."""
+
+    @property
+    def by_layout(self) -> Mapping[Layout, LayoutFit]:
+        """Map fits by layout."""
+
+
 @dataclass(frozen=True)
 class PhysicsPrior:
-    """Forms for one model, carried over from donors; answers are assumed, with wide bounds."""
+    """Forms for one model, carried over from donors; answers are assumed, with wide bounds.
+
+    The scales are the median of measured over predicted at the few points the model has (1 without).
+    """
 
     profile: ProfileFile
     time: AnyForm
     memory: AnyForm | None
     donors: tuple[str, ...]
     largest: Place
+    time_scale: float = 1.0
+    memory_scale: float = 1.0
 
     def time_s(self, place: Place) -> Estimate:
         """Guess the seconds of one step at (batch, length, output); output is 1 but for serve."""
-        return self._guess(self.time, place, "s", _TIME_ERROR)
+        return self._guess(self.time, place, "s", TIME_ERROR).scaled(self.time_scale)
 
     def memory_mib(self, place: Place) -> Estimate:
         """Guess the peak MiB per GPU."""
@@ -58,7 +76,7 @@ class PhysicsPrior:
                 got=", ".join(self.donors),
                 way_out="measure memory with `libra-plan profile measure`",
             )
-        return self._guess(self.memory, place, "MiB", _MEMORY_ERROR)
+        return self._guess(self.memory, place, "MiB", _MEMORY_ERROR).scaled(self.memory_scale)
 
     def _guess(self, form: AnyForm, place: Place, unit: str, error: float) -> Estimate:
         value = float(form.predict(places_of([place]))[0])
@@ -70,8 +88,16 @@ class PhysicsPrior:
         return Estimate(value, low, high, unit, Origin.ASSUMED, self.donors)
 
 
-def prior_for(file: ProfileFile, donors: Sequence[FittedProfile]) -> PhysicsPrior:
-    """Build the prior of a profile from donors of its phase and GPU class; refuses without two."""
+def prior_for(
+    file: ProfileFile,
+    donors: Sequence[Donor],
+    times: Sequence[Sample] = (),
+    memories: Sequence[Sample] = (),
+) -> PhysicsPrior:
+    """Build the prior of a profile from donors of its phase and GPU class; refuses without two.
+
+    `times` and `memories` are the few points it has of its own, on one GPU, to scale the prior by.
+    """
     usable = [donor for donor in donors if _is_donor(file, donor)]
     if len(usable) < _LEAST_DONORS:
         raise RefusedError(
@@ -80,32 +106,36 @@ def prior_for(file: ProfileFile, donors: Sequence[FittedProfile]) -> PhysicsPrio
             allowed=f"at least {_LEAST_DONORS}, dense, on one GPU",
             way_out="measure this model, or more others",
         )
-    sources = [(donor.profile, _time(donor)) for donor in usable]
-    memories = [(donor.profile, _memory(donor)) for donor in usable]
-    known = [(profile, curve) for profile, curve in memories if curve is not None]
+    sources = [(donor.profile, curve) for donor in usable if (curve := donor.by_layout[_ONE].time)]
+    known = [(donor.profile, curve) for donor in usable if (curve := donor.by_layout[_ONE].memory)]
+    time = _carry_time(file, sources)
     memory = _carry_memory(file, known) if len(known) >= _LEAST_DONORS else None
-    largest = tuple(
+    batch, length, output = (
         max(sample.place[axis] for _, curve in sources for sample in curve.samples) for axis in range(3)
     )
-    names = tuple(donor.profile.id for donor in usable)
-    return PhysicsPrior(file, _carry_time(file, sources), memory, names, (largest[0], largest[1], largest[2]))
+    return PhysicsPrior(
+        file,
+        time,
+        memory,
+        tuple(profile.id for profile, _ in sources),
+        (batch, length, output),
+        _scale(time, times),
+        1.0 if memory is None else _scale(memory, memories),
+    )
 
 
-def _is_donor(file: ProfileFile, donor: FittedProfile) -> bool:
-    other = donor.profile
+def _scale(form: AnyForm, samples: Sequence[Sample]) -> float:
+    if not samples:
+        return 1.0
+    predicted = form.predict(places_of([sample.place for sample in samples]))
+    return float(np.median(np.array([sample.value for sample in samples]) / predicted))
+
+
+def _is_donor(file: ProfileFile, donor: Donor) -> bool:
+    other, fit = donor.profile, donor.by_layout.get(_ONE)
     alike = (other.phase, other.hardware.gpu_class) == (file.phase, file.hardware.gpu_class)
-    return alike and _ONE in donor.layouts and other.model.experts is None and file.model.experts is None
-
-
-def _time(donor: FittedProfile) -> Curve:
-    curve = donor.by_layout[_ONE].time
-    if curve is None:
-        raise TypeError(f"{donor.profile.id} has no fitted time")
-    return curve
-
-
-def _memory(donor: FittedProfile) -> Curve | None:
-    return donor.by_layout[_ONE].memory
+    dense = other.model.experts is None and file.model.experts is None
+    return alike and dense and other.id != file.id and fit is not None and fit.time is not None
 
 
 def _drivers(file: ProfileFile) -> dict[str, float]:

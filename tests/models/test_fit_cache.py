@@ -1,0 +1,77 @@
+import subprocess
+import sys
+
+from affine_profile import profile_file
+from fitting import GRID, points_of
+
+from libra_plan.models.fit import Query, fit_profile
+from libra_plan.models.fit_cache import cache_folder, cached_fit, dump_fit, fit_key, load_fit
+
+FILE = profile_file("decode")
+POINTS = points_of()
+
+
+def test_a_stored_fit_answers_like_the_fit():
+    """A solve from the cache must equal a solve without it, to the last bit."""
+    fitted = fit_profile(FILE, POINTS)
+    loaded = load_fit(dump_fit(fitted))
+    assert loaded == fitted
+    query = Query(7, 3000)
+    assert loaded.time_s(query) == fitted.time_s(query)
+    assert loaded.memory_mib(query) == fitted.memory_mib(query)
+    assert loaded.decode_coefficients() == fitted.decode_coefficients()
+
+
+def test_a_second_fit_comes_from_the_cache(tmp_path):
+    """The entry that was written is the one that is read, and nothing else lies about."""
+    first = cached_fit(FILE, POINTS, folder=tmp_path)
+    entries = list((tmp_path / "fits").iterdir())
+    assert [entry.name for entry in entries] == [f"{fit_key(FILE, POINTS)}.json"]
+    assert cached_fit(FILE, POINTS, folder=tmp_path) == first
+
+
+def test_damaged_entries_are_ignored_and_written_again(tmp_path):
+    """A truncated or edited cache must not change a plan, nor stop one."""
+    first = cached_fit(FILE, POINTS, folder=tmp_path)
+    (entry,) = (tmp_path / "fits").iterdir()
+    whole = entry.read_bytes()
+    for damage in (b"", b"{}", whole[:-20], whole.replace(b"0.005", b"0.006")):
+        entry.write_bytes(damage)
+        assert cached_fit(FILE, POINTS, folder=tmp_path) == first
+        assert entry.read_bytes() == whole
+
+
+def test_other_points_have_another_key():
+    """One changed row must not be answered from the old fit."""
+    assert fit_key(FILE, POINTS) != fit_key(FILE, POINTS[:-1])
+    assert fit_key(FILE, POINTS) != fit_key(profile_file("decode", name="other"), POINTS)
+    assert fit_key(FILE, POINTS) == fit_key(profile_file("decode"), points_of(grid=list(GRID)))
+
+
+def test_a_cache_that_cannot_be_written_is_no_error(tmp_path):
+    """Read-only homes are common in containers."""
+    blocked = tmp_path / "file"
+    blocked.write_text("not a folder")
+    assert cached_fit(FILE, POINTS, folder=blocked).layouts
+
+
+def test_the_folder_follows_the_environment(tmp_path):
+    """Users move caches with the usual variables."""
+    assert cache_folder({"LIBRA_PLAN_CACHE": "/a", "XDG_CACHE_HOME": "/b"}).as_posix() == "/a"
+    assert cache_folder({"XDG_CACHE_HOME": "/b"}).as_posix() == "/b/libra-plan"
+    assert cache_folder({}).parts[-2:] == (".cache", "libra-plan")
+
+
+def test_a_solve_from_the_cache_does_not_import_scipy(tmp_path):
+    """Scipy takes a third of a second to import; only fitting may pay for it."""
+    entry = tmp_path / "fit"
+    entry.write_bytes(dump_fit(fit_profile(FILE, POINTS)))
+    code = (
+        "import sys, pathlib\n"
+        "from libra_plan.models.fit import Query\n"
+        "from libra_plan.models.fit_cache import load_fit\n"
+        f"fit = load_fit(pathlib.Path({str(entry)!r}).read_bytes())\n"
+        "fit.time_s(Query(7, 3000)), fit.memory_mib(Query(7, 3000)), fit.max_batch(3000, 90000.0)\n"
+        "sys.exit(1 if 'scipy' in sys.modules else 0)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,92 @@
+import pytest
+from affine_profile import profile_file
+from fitting import fitted, points_of, shipped
+
+from libra_plan.errors import RefusedError
+from libra_plan.models.communication import all_reduce_s, gradient_bytes
+from libra_plan.models.fit import Query, fit_profile
+from libra_plan.models.parallelism import Layout
+from libra_plan.models.quantities import Origin
+from libra_plan.models.states import state_mib
+from libra_plan.profiles.catalog import load_profile, shipped_folder
+from libra_plan.profiles.schema import Hardware
+
+SWEEP = [(1, 2**p) for p in range(9, 16)] + [(b, 16384 // b) for b in (2, 4, 8, 16, 32)]
+
+
+def train_law(batch, length):
+    return 0.03 + 3e-5 * batch * length + 7e-10 * batch * length**2
+
+
+def train_points(**rest):
+    return points_of(train_law, lambda b, s: 70000 + 0.3 * b * s, SWEEP, **rest)
+
+
+@pytest.mark.parametrize("model", ["0.5b", "1.5b"])
+def test_two_gpu_steps_follow_from_one_gpu_points_within_five_percent(model):
+    """Adding a replica is the planner's most frequent question, and it was measured."""
+    alone = shipped(f"{model}-train")
+    together = load_profile(shipped_folder() / f"h200-qwen2.5-{model}-train-ddp")
+    steps = [point for point in together.points if point.dp == 2]
+    assert steps
+    for point in steps:
+        answer = alone.time_s(Query(point.batch_sequences, point.seq_len_tokens, dp=2))
+        assert answer.value == pytest.approx(point.time_s, rel=0.05)
+        assert answer.low <= point.time_s <= answer.high
+
+
+def test_the_ring_all_reduce_matches_what_was_measured():
+    """14 GiB over two H200 took 43 ms, 3 GiB 9.4 ms."""
+    assert all_reduce_s(14 * 2**30, 2, 366.0) == pytest.approx(0.043, rel=0.02)
+    assert all_reduce_s(3 * 2**30, 2, 366.0) == pytest.approx(0.0094, rel=0.03)
+    assert all_reduce_s(1e9, 1, 366.0) == 0
+
+
+def test_an_unknown_link_is_refused():
+    """Nobody's bandwidth may be invented."""
+    file = profile_file("train")
+    bare = Hardware(gpu_class="h200_sxm", memory_mib=143155.9, gpus_per_node=8, intra_node_gib_per_s=300.0)
+    model = fit_profile(type(file)(**{**_fields(file), "hardware": bare}), train_points())
+    assert model.time_s(Query(4, 4096, dp=8)).value > model.time_s(Query(4, 4096)).value
+    with pytest.raises(RefusedError, match="inter_node_gib_per_s"):
+        model.time_s(Query(4, 4096, dp=16))
+    assert model.time_s(Query(4, 4096, dp=16, link_gib_per_s=40.0)).value > 0
+
+
+def _fields(file):
+    return {name: getattr(file, name) for name in file.__struct_fields__}
+
+
+def test_a_measured_rank_count_is_answered_as_measured():
+    """A row at two ranks beats the prediction for two ranks."""
+    extra = points_of(lambda b, s: 0.777, None, [(4, 4096)], dp=2)
+    answer = fitted("train", [*train_points(), *extra]).time_s(Query(4, 4096, dp=2))
+    assert (answer.value, answer.origin) == (0.777, Origin.MEASURED)
+
+
+def test_sharded_states_shrink_with_ranks_and_replicated_ones_need_buckets():
+    """ZeRO moves states between ranks; DistributedDataParallel copies gradients instead."""
+    whole = fitted("train", train_points(), precision="fp32-master/bf16")
+    one, four = whole.memory_mib(Query(4, 4096)), whole.memory_mib(Query(4, 4096, dp=4))
+    assert four.value == one.value
+    assert four.high > one.high + 4 * 7.6e9 / 2**20 * 0.99
+    sharded = fitted("train", train_points(), precision="fp32-master/bf16", zero_stage=3)
+    saved = one.value - sharded.memory_mib(Query(4, 4096, dp=2)).value
+    assert saved == pytest.approx(8 * 7615616512 / 2**20, rel=0.01)
+
+
+def test_state_bytes_follow_the_zero_stage():
+    """4 + 12/d, 2 + 14/d and 16/d bytes per parameter."""
+    for stage, whole, shared in ((0, 16, 0), (1, 4, 12), (2, 2, 14), (3, 0, 16)):
+        file = profile_file("train", precision="fp32-master/bf16", zero_stage=stage)
+        expected = (whole + shared / 4) * file.model.params / 2**20
+        assert state_mib(file.model, file.software, Layout(), 4) == pytest.approx(expected)
+
+
+def test_gradients_of_adapters_are_small():
+    """LoRA trains a sliver of the parameters, and only that is reduced."""
+    file = profile_file("train", lora_rank=16)
+    full = profile_file("train")
+    assert gradient_bytes(file.model, file.software, Layout()) < 0.02 * gradient_bytes(
+        full.model, full.software, Layout()
+    )
