@@ -78,7 +78,7 @@ def _is_covered(curve: Curve, place: Place) -> bool:
 
 def _bounds(curve: Curve, away: Reach, asked: Asked) -> tuple[Origin, float, float]:
     if away.octaves == 0:
-        return Origin.INTERPOLATED, curve.inside_low, curve.inside_high
+        return (Origin.INTERPOLATED, *curve.inside_bounds(asked.place))
     if away.octaves is not None and away.octaves <= _ONE_OCTAVE:
         return Origin.EXTRAPOLATED, curve.outside_low, curve.outside_high
     if not asked.allow_prior:

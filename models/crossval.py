@@ -21,9 +21,11 @@ from libra_plan.models.curve import (
     Curve,
     HeldOut,
     Sample,
+    launch_bound,
 )
 from libra_plan.models.fit import FittedProfile
 from libra_plan.models.parallelism import Layout
+from libra_plan.models.soft_floor import SoftFloorForm
 
 __all__ = ["Errors", "LayoutErrors", "cross_validate", "errors_of", "summarise"]
 
@@ -95,8 +97,16 @@ def _is_covered(curve: Curve, row: HeldOut, one_sided: bool) -> bool:
         for other in curve.held_out
         if (other.grouping, other.group) != (row.grouping, row.group) and other.sample != row.sample
     ]
-    like = [other for other in others if other.inside] if row.inside else others
+    busy = isinstance(curve.form, SoftFloorForm) and not _launch_bound(curve, row)
+    if row.inside and busy:
+        like = [other for other in others if not _launch_bound(curve, other)]
+    else:
+        like = [other for other in others if other.inside] if row.inside else others
     errors = [other.log_error if one_sided else abs(other.log_error) for other in like or others]
     level, few = (MEMORY_LEVEL, FEW_MEMORY) if one_sided else (TIME_LEVEL, FEW_TIME)
     bound = upper_quantile(errors, level, few) + (0.0 if row.inside else few)
     return (row.log_error if one_sided else abs(row.log_error)) <= bound
+
+
+def _launch_bound(curve: Curve, row: HeldOut) -> bool:
+    return launch_bound(curve.form, curve.samples[row.sample].place)

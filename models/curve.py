@@ -30,6 +30,7 @@ __all__ = [
     "Sample",
     "fit_curve",
     "fit_plain",
+    "launch_bound",
     "log_place",
 ]
 
@@ -41,6 +42,8 @@ FEW_TIME = MARGIN
 FEW_MEMORY = float(np.log(1.03))
 _SPREAD = 0.03
 """A row whose repeats spread by 3 % counts half."""
+_BUSY = 1.5
+"""Work of one and a half floors keeps the GPU busy."""
 _MOST_CORRECTION = 0.3
 """No correction beyond e^±0.3: a form that misses by more is wrong, not imprecise."""
 
@@ -99,7 +102,11 @@ class HeldOut(msgspec.Struct, frozen=True):
 
 
 class Curve(msgspec.Struct, frozen=True, dict=True):
-    """A fitted quantity. Bounds are ln factors: `inside_*` within the hull, `outside_*` one octave out."""
+    """A fitted quantity. Bounds are ln factors: `inside_*` within the hull, `outside_*` one octave out.
+
+    `busy` bounds steps whose work outlasts the host's launches: launch-bound steps vary several
+    times as much, and their errors say nothing about the others.
+    """
 
     form: AnyForm
     residual: Residual
@@ -110,6 +117,13 @@ class Curve(msgspec.Struct, frozen=True, dict=True):
     inside_high: float
     outside_low: float
     outside_high: float
+    busy: float | None
+
+    def inside_bounds(self, place: Place) -> tuple[float, float]:
+        """Give the ln factors below and above at a place within the hull."""
+        if self.busy is not None and not launch_bound(self.form, place):
+            return min(self.busy, self.inside_low), min(self.busy, self.inside_high)
+        return self.inside_low, self.inside_high
 
     @cached_property
     def measured_at(self) -> dict[Place, Sample]:
@@ -154,7 +168,25 @@ def fit_curve(recipe: Recipe, samples: Sequence[Sample]) -> Curve:
     far = max(upper_quantile(everywhere, level, few), high) + few
     low = upper_quantile([-error for error in inside], level, few) if recipe.one_sided else high
     places = [log_place(sample.place) for sample in samples]
-    return Curve(form, residual, tuple(samples), hull_of(places), held_out, low, high, max(low, far), far)
+    busy = _busy_bound(form, samples, held_out, level, few)
+    domain = hull_of(places)
+    return Curve(form, residual, tuple(samples), domain, held_out, low, high, max(low, far), far, busy)
+
+
+def launch_bound(form: AnyForm, place: Place) -> bool:
+    """Tell whether the host's launches take about as long as the work they hide."""
+    if not isinstance(form, SoftFloorForm):
+        return False
+    return float(form.work(places_of([place]))[0]) < _BUSY * form.floor_s
+
+
+def _busy_bound(
+    form: AnyForm, samples: Sequence[Sample], held_out: Sequence[HeldOut], level: float, few: float
+) -> float | None:
+    if not isinstance(form, SoftFloorForm):
+        return None
+    errors = [abs(row.log_error) for row in held_out if not launch_bound(form, samples[row.sample].place)]
+    return upper_quantile(errors, level, few)
 
 
 def log_place(place: Place) -> tuple[float, float]:
@@ -190,7 +222,10 @@ def _errors(
         for index, within in zip(left, inside, strict=True)
     ]
     factor = _bounded(residual.log_factor(np.log2(places_of(held))))
-    logs = np.log(np.array([samples[index].value for index in left]) / form.predict(at)) - factor
+    logs = (
+        np.log(np.array([samples[index].value for index in left]) / np.maximum(form.predict(at), 1e-12))
+        - factor
+    )
     return [
         HeldOut(*group, index, float(error), within)
         for index, error, within in zip(left, logs, inside, strict=True)

@@ -3,6 +3,7 @@ from fitting import fitted, points_of, shipped
 
 from libra_plan.models.crossval import cross_validate, errors_of
 from libra_plan.models.curve import Grouping
+from libra_plan.models.fit import Query
 
 
 @pytest.mark.parametrize(
@@ -47,3 +48,10 @@ def test_what_was_not_fitted_has_no_errors():
     (errors,) = cross_validate(fitted(points=points_of(memory=None)))
     assert errors.memory is None
     assert errors.time.points > 0
+
+
+def test_launch_bound_steps_do_not_widen_the_bounds_of_busy_ones():
+    """Small steps of a 1.5B model vary by tens of percent, its full ones by one; a plan runs the latter."""
+    model = shipped("1.5b-train")
+    small, full = model.time_s(Query(1, 1500)), model.time_s(Query(3, 4096))
+    assert full.high / full.value < 1.05 < small.high / small.value
