@@ -15,6 +15,7 @@ from libra_plan.planner.manifests.manifest import Degrees, Manifest, NodeEntry, 
 
 __all__ = ["Violation", "check_manifest", "require_sound"]
 
+_MOST_SHOWN = 20
 _TOLERANCE = 1e-6  # for sums of CPU cores and MiB that were divided into shares
 
 
@@ -48,12 +49,14 @@ def check_manifest(manifest: Manifest, parent: Manifest | None = None) -> list[V
 
 
 def require_sound(manifest: Manifest, parent: Manifest | None = None) -> None:
-    """Raise a ManifestError that lists every violation."""
+    """Raise a ManifestError that lists the violations."""
     violations = check_manifest(manifest, parent)
     if violations:
+        shown = [str(violation) for violation in violations[:_MOST_SHOWN]]
+        more = len(violations) - len(shown)
         raise ManifestError(
             "the manifest breaks the rules of manifests",
-            got="; ".join(str(violation) for violation in violations),
+            got="; ".join([*shown, f"and {more} more"] if more else shown),
             way_out="if it came from `solve` unedited, this is a defect of ours: please report it",
         )
 
@@ -238,9 +241,8 @@ def _steps(manifest: Manifest) -> Iterator[Violation]:
                 )
         waits_for[step.id] = set(step.after).union(*(waits_for.get(one, set()) for one in step.after))
         if step.gpus_after < step.gpus_before:
-            early = [one for one in grown if one not in waits_for[step.id]]
-            if early:
-                yield Violation("step-order", step.id, f"it frees GPUs but comes after {', '.join(early)}")
+            if grown and waits_for[step.id].isdisjoint(grown):
+                yield Violation("step-order", step.id, f"it frees GPUs but comes after {grown[0]}")
         elif step.gpus_after > step.gpus_before:
             grown.append(step.id)
         if step.action != "stop" and step.task not in running:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
+from heapq import heapify, heappop, heappush
 from typing import Literal
 
 from libra_plan.planner.manifests.manifest import Transition
@@ -39,7 +41,7 @@ class Holding:
         """Count the GPUs it gains; negative when it gives some back."""
         return len(self.after or _NONE) - len(self.before or _NONE)
 
-    @property
+    @cached_property
     def taken(self) -> frozenset[str]:
         """Give the GPUs it takes from others or from the free ones."""
         return (self.after or _NONE) - (self.before or _NONE)
@@ -53,9 +55,9 @@ class Holding:
 def transitions_between(holdings: Iterable[Holding]) -> tuple[Transition, ...]:
     """List the steps in an order in which no GPU ever has two holders.
 
-    Stops and shrinks go first, then moves, then growth and starts. A step is ready when no task
-    that still waits holds a GPU it takes. When none is ready (tasks want each other's GPUs), the
-    first of them is stopped early and started once its new GPUs are free.
+    Stops and shrinks go as early as they can, then moves, then growth and starts. A step is ready
+    when no task that still waits holds a GPU it takes. When none is ready (tasks want each other's
+    GPUs), the first of them is stopped early and started once its new GPUs are free.
     """
     ordered = sorted(holdings, key=_rank)
     waiting = [holding for holding in ordered if holding.action != "keep"]
@@ -76,7 +78,8 @@ def transitions_between(holdings: Iterable[Holding]) -> tuple[Transition, ...]:
         done.append(_step(ready, tuple(step.id for step in done if step.id in needed)))
         held -= ready.before or _NONE
         freed_by.update(dict.fromkeys(ready.freed, _id(ready)))
-    return (*done, *(_step(holding, ()) for holding in ordered if holding.action == "keep"))
+    kept = (_step(holding, ()) for holding in ordered if holding.action == "keep")
+    return (*_earliest_release(done), *kept)
 
 
 def _split(waiting: list[Holding]) -> Holding:
@@ -85,6 +88,27 @@ def _split(waiting: list[Holding]) -> Holding:
     waiting.remove(holding)
     waiting.append(replace(holding, before=None))
     return replace(holding, after=None)
+
+
+def _earliest_release(steps: list[Transition]) -> list[Transition]:
+    """Reorder steps within what `after` allows, so that those that free GPUs are not held up."""
+    missing = {step.id: set(step.after) for step in steps}
+    followers: dict[str, list[int]] = {step.id: [] for step in steps}
+    for number, step in enumerate(steps):
+        for earlier in step.after:
+            followers[earlier].append(number)
+    change = [step.gpus_after - step.gpus_before for step in steps]
+    ready = [(change[number], number) for number, step in enumerate(steps) if not step.after]
+    heapify(ready)
+    ordered = []
+    while ready:
+        step = steps[heappop(ready)[1]]
+        ordered.append(step)
+        for number in followers[step.id]:
+            missing[steps[number].id].discard(step.id)
+            if not missing[steps[number].id]:
+                heappush(ready, (change[number], number))
+    return ordered
 
 
 def _rank(holding: Holding) -> tuple[int, int]:

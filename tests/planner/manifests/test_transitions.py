@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import plans
 from hypothesis import given
 from hypothesis import strategies as st
 
+from libra_plan.planner.manifests.check import check_manifest
 from libra_plan.planner.manifests.transitions import Holding, transitions_between
 
 GPUS = [f"n0:{index}" for index in range(6)]
@@ -81,3 +83,38 @@ def test_a_task_grows_after_the_one_that_shrinks_for_it():
         ("resize:big", 1, 2),
     ]
     assert steps[1].after == ("resize:small",)
+
+
+@given(hand_overs())
+def test_every_hand_over_that_is_built_is_sound(holdings):
+    """The checks, which know nothing of how steps are made, must find nothing to say."""
+    where = plans.cluster(6)
+    old, new = (
+        [
+            plans.running(one.task, [plans.role("train", [[gpu] for gpu in sorted(gpus)])])
+            for one in holdings
+            if (gpus := getattr(one, side))
+        ]
+        for side in ("before", "after")
+    )
+    first = plans.manifest_of(where, *old)
+    second = plans.manifest_of(where, *new, parent=first)
+    assert check_manifest(first) == []
+    assert check_manifest(second, first) == []
+
+
+def test_releases_are_not_held_up_by_growth():
+    """A031: what frees GPUs goes before any growth that it does not itself wait for."""
+    steps = transitions_between(
+        [
+            Holding("swap-1", frozenset("1"), frozenset("2")),
+            Holding("swap-2", frozenset("2"), frozenset("1")),
+            Holding("swap-3", frozenset("3"), frozenset("4")),
+            Holding("swap-4", frozenset("4"), frozenset("3")),
+            Holding("new", None, frozenset("5")),
+        ]
+    )
+    assert [step.id for step in steps[:2]] == ["stop:swap-1", "stop:swap-3"]
+    assert {step.id for step in steps if step.gpus_after > step.gpus_before} == {
+        step.id for step in steps[-3:]
+    }
