@@ -173,13 +173,15 @@ def makespan_s(
     """
     _check_fits(work, replicas, admission)
     prefill = np.zeros(len(work)) if prefill_s is None else prefill_s
-    if work.tool_wait_s > 0:
-        seconds = _waiting_s(work, coefficients, admission, replicas) + _dealt(prefill, replicas).sum(axis=0)
-        return float(seconds.max())
     steps = _dealt(work.response_tokens, replicas).max(axis=0)
     reserved = _dealt(work.final_context, replicas).sum(axis=0)
     shares = np.bincount(np.arange(len(work)) % replicas, minlength=replicas)
     limited = (shares > admission.sequences) | (reserved > admission.tokens)
+    if work.tool_wait_s > 0:
+        token_work = _dealt(token_work_s(work, coefficients), replicas).sum(axis=0)
+        most = coefficients.fixed_s * steps + token_work + work.turns * work.tool_wait_s
+        most[limited] = np.inf
+        return _waiting_s(work, coefficients, admission, _dealt(prefill, replicas).sum(axis=0), most)
     for replica in np.flatnonzero(limited).tolist():
         part = work.share(replica, replicas)
         steps[replica] = _limited_steps(part.response_tokens, part.final_context, admission)
@@ -188,19 +190,31 @@ def makespan_s(
 
 
 def _waiting_s(
-    work: Trajectories, coefficients: DecodeCoefficients, admission: Admission, replicas: int
-) -> FloatArray:
+    work: Trajectories,
+    coefficients: DecodeCoefficients,
+    admission: Admission,
+    prefill_s: FloatArray,
+    most_s: FloatArray,
+) -> float:
+    """Give the makespan with tool waits; arrays are per replica.
+
+    `most_s` are upper bounds without prefill (see `makespan_with_waits`): replicas that cannot be
+    the slowest are not simulated.
+    """
     turns = simulated_turns(len(work), work.turns)
     wait_s = work.tool_wait_s * work.turns / turns
-    # what a serving profile counts as prefill does not depend on the order of events
-    prefill = _dealt(coefficients.per_prefill_s * work.prompt_tokens, replicas).sum(axis=0)
-    shares = (work.share(replica, replicas) for replica in range(replicas))
-    seconds = [
-        makespan_with_waits(each.prompt_tokens, each.response_tokens, coefficients, admission, turns, wait_s)
-        for each in shares
-    ]
-    result: FloatArray = np.array(seconds) + prefill
-    return result
+    slowest = 0.0
+    for replica in np.argsort(-(most_s + prefill_s), kind="stable").tolist():
+        if most_s[replica] + prefill_s[replica] <= slowest:
+            break
+        part = work.share(replica, len(most_s))
+        seconds = makespan_with_waits(
+            part.prompt_tokens, part.response_tokens, coefficients, admission, turns, wait_s
+        )
+        # what a serving profile counts as prefill does not depend on the order of events
+        seconds += coefficients.per_prefill_s * float(part.prompt_tokens.sum())
+        slowest = max(slowest, seconds + float(prefill_s[replica]))
+    return slowest
 
 
 def continuous_s(

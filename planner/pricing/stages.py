@@ -197,7 +197,9 @@ class _Rollout(Stage):
             allow_prior=allow_prior,
         )
         per_token, notes = self._prefill(layout, allow_prior)
+        origin = Origin.INTERPOLATED if layout in self.profile.layouts else Origin.ASSUMED
         if float(self.orders[0].prompt_tokens.min()) < shortest / 2:
+            origin = max(origin, Origin.EXTRAPOLATED, key=lambda each: each.weakness)
             notes = (*notes, f"contexts below {shortest:.0f} tokens were not measured")
         band = coefficients.error
         if per_token is not None:
@@ -210,7 +212,7 @@ class _Rollout(Stage):
                 self._seconds(order, coefficients, admission, replicas, per_token) for order in self.orders
             ]
             low, high = min(found) * max(1 - band, 0.0), max(found) * (1 + band)
-            time = Estimate(sum(found) / len(found), low, high, "s", Origin.INTERPOLATED)
+            time = Estimate(sum(found) / len(found), low, high, "s", origin)
             memory = self._memory(frontier, admission, contexts, layout, allow_prior)
             return StageCost(time, memory, (admission.reason, *notes))
 

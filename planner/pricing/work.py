@@ -13,7 +13,9 @@ from libra_plan.profiles.schema import TaskSpec
 
 __all__ = ["TaskWork", "work_of"]
 
-ORDERS = 8
+MOST_ORDERS = 8
+ORDERED_TRAJECTORIES = 2048
+"""Over all orders: with many trajectories luck evens out within one order, and a few orders do."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,5 +43,6 @@ def work_of(task: TaskSpec, traces: Mapping[str, Sequence[int]], seed: int) -> T
     responses = sample_lengths(work.response_tokens, work.samples, traces)
     wait = sum(role.tool_wait_s_per_turn or 0.0 for role in task.roles if role.kind == "env")
     rng = np.random.default_rng(seed)
-    orders = tuple(pair_lengths(prompts, responses, rng, work.turns, wait) for _ in range(ORDERS))
+    count = min(MOST_ORDERS, max(2, ORDERED_TRAJECTORIES // work.samples))
+    orders = tuple(pair_lengths(prompts, responses, rng, work.turns, wait) for _ in range(count))
     return TaskWork(work.samples, LengthSample(np.sort(orders[0].final_context)), orders)

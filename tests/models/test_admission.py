@@ -20,9 +20,7 @@ from libra_plan.models.parallelism import Layout
 def test_every_allowed_batch_lies_under_the_frontier(share, most, memory, longest, fraction):
     """Any batch ≤ sequences with contexts adding up to ≤ tokens is measured and fits in memory."""
     profile = AffineProfile()
-    frontier = frontier_of(
-        profile, Layout(), memory_mib=memory, shortest_context=64, longest_context=longest
-    )
+    frontier = frontier_of(profile, Layout(), memory_mib=memory, shortest_context=64, longest_context=longest)
     limits = frontier.admission(share, most)
     assert 1 <= limits.sequences <= min(share, most or share)
     assert limits.tokens >= longest - 1e-6  # the longest trajectory fits alone
@@ -46,9 +44,7 @@ def test_the_reason_names_the_limit_that_binds():
 def test_no_room_for_one_trajectory_does_not_advise_more_utilisation():
     """Zero KV blocks is infeasible, and a higher memory utilisation cannot change it (A027)."""
     with pytest.raises(RefusedError) as refusal:
-        frontier_of(
-            AffineProfile(), Layout(), memory_mib=12_000, shortest_context=512, longest_context=8192
-        )
+        frontier_of(AffineProfile(), Layout(), memory_mib=12_000, shortest_context=512, longest_context=8192)
     assert "do not fit" in refusal.value.what
     assert refusal.value.got.startswith("17660 MiB")
     assert "cannot help" in refusal.value.way_out

@@ -16,13 +16,16 @@ def file_of(*nodes):
 
 def listed(**changes):
     gpus = tuple(GpuSpec(index=at, uuid=uuid) for at, uuid in enumerate(UUIDS))
-    return NodeSpec(**{"id": "n0", "gpu_class": "h200_sxm", "gpus": gpus, "gpu_memory_mib": 143155.9, **changes})
+    return NodeSpec(
+        **{"id": "n0", "gpu_class": "h200_sxm", "gpus": gpus, "gpu_memory_mib": 143155.9, **changes}
+    )
 
 
 def test_nodes_of_different_sizes_are_all_usable():
     """8 and 4 GPUs are 12, not nodes × one number (A004, A014)."""
     nodes = [
-        NodeSpec(id=f"n{count}", gpu_class="h200_sxm", gpu_count=count, gpu_memory_mib=1e5) for count in (8, 4)
+        NodeSpec(id=f"n{count}", gpu_class="h200_sxm", gpu_count=count, gpu_memory_mib=1e5)
+        for count in (8, 4)
     ]
     assert len(cluster_of(file_of(*nodes)).gpus) == 12
 

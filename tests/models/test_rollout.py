@@ -121,6 +121,20 @@ def test_tool_waits_add_at_most_their_own_time(pairs, turns, wait_s):
     assert plain * (1 - 1e-9) <= waiting <= (plain + turns * wait_s) * (1 + 1e-9)
 
 
+@given(lengths, st.integers(1, 3), st.floats(0.001, 5), st.integers(1, 5), st.integers(1, 4))
+def test_replicas_that_are_not_simulated_are_not_the_slowest(pairs, turns, wait_s, replicas, slots):
+    """Leaving out replicas by their upper bound gives the same maximum as simulating each."""
+    work = work_of(pairs, turns, wait_s)
+    replicas = min(replicas, len(pairs))
+    prefill = np.linspace(0.0, 1.0, len(pairs))
+    each = [
+        makespan_s(work.share(at, replicas), H200_7B, Admission(slots, 1e9), 1, prefill[at::replicas])
+        for at in range(replicas)
+    ]
+    found = makespan_s(work, H200_7B, Admission(slots, 1e9), replicas, prefill)
+    assert found == pytest.approx(max(each), rel=1e-9)
+
+
 def test_one_trajectory_waits_in_full():
     """Alone, nothing hides a wait."""
     plain = makespan_s(work_of([(10, 100)]), H200_7B, ROOMY)
@@ -168,7 +182,9 @@ def test_steady_state_is_faster_than_draining_each_step():
     limits = Admission(64, 1e9)
     steady = continuous_s(work, H200_7B, limits, 4, 1)
     assert steady < makespan_s(work, H200_7B, limits, 4)
-    contexts = work.response_tokens * (H200_7B.per_sequence_s + H200_7B.per_token_s * (500 + work.response_tokens / 2))
+    contexts = work.response_tokens * (
+        H200_7B.per_sequence_s + H200_7B.per_token_s * (500 + work.response_tokens / 2)
+    )
     by_hand = (H200_7B.fixed_s * work.response_tokens.sum() / 64 + contexts.sum()) / 4
     assert steady == pytest.approx(by_hand)
 

@@ -16,9 +16,7 @@ def sample(lengths):
 
 
 def trainer(**fields):
-    return AffineProfile(
-        profile_file("train"), fixed_s=0.1, per_sequence_s=1e-4, per_token_s=1e-9, **fields
-    )
+    return AffineProfile(profile_file("train"), fixed_s=0.1, per_sequence_s=1e-4, per_token_s=1e-9, **fields)
 
 
 def test_packed_sequences_cost_their_tokens_and_squares():

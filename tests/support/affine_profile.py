@@ -30,7 +30,7 @@ def profile_file(phase="decode", gpu_class="h200_sxm", name=None, **software):
 
 @dataclass(frozen=True)
 class AffineProfile:
-    """Answer like a fitted profile: seconds fixed + per_token·N + per_pair·N·S; memory static + per_token·N."""
+    """Answer like a fitted profile: seconds f + a·N + c·N·S and MiB static + m·N for N tokens."""
 
     profile: ProfileFile = field(default_factory=profile_file)
     fixed_s: float = 0.007
