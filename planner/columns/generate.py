@@ -83,9 +83,7 @@ def _blocks(phases: tuple[PhaseOption, ...], capacity: ClassCapacity) -> tuple[t
     return ((capacity.gpu_class, largest, number),)
 
 
-def _column(
-    task: Task, phases: tuple[PhaseOption, ...], blocks: tuple[tuple[str, int, int], ...]
-) -> Column:
+def _column(task: Task, phases: tuple[PhaseOption, ...], blocks: tuple[tuple[str, int, int], ...]) -> Column:
     pools = [each.pool for phase in phases for each in phase.pools]
     handover_s = task.sync_s if len(pools) > 1 else 0.0
     parts = total((choice.option.time_s for pool in pools for choice in pool.choices), "s")

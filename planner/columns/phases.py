@@ -99,9 +99,7 @@ def _beside(phase: PhaseOption, option: PoolOption) -> PhaseOption:
     )
 
 
-def _measures(
-    phase: PhaseOption, coupling: Coupling, between_phases: MemoryMode | None
-) -> tuple[float, ...]:
+def _measures(phase: PhaseOption, coupling: Coupling, between_phases: MemoryMode | None) -> tuple[float, ...]:
     times = {
         CouplingKind.SYNC: (phase.sum_s,),
         CouplingKind.ASYNC: (phase.max_s,),

@@ -18,6 +18,7 @@ from libra_plan.planner.problem import Coupling
 
 __all__ = ["blocks_needed", "shared_phases"]
 
+
 def shared_phases(
     phases: list[list[PhaseOption]], mode: MemoryMode, coupling: Coupling, capacity: ClassCapacity
 ) -> Iterator[tuple[PhaseOption, ...]]:

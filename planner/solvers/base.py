@@ -20,7 +20,7 @@ class SolveParams:
     """
 
     time_limit_s: float = 10.0
-    gap: float = 1e-4
+    gap: float = 1e-5
     deterministic: bool = False
     workers: int = 1
     seed: int = 0

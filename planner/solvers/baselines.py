@@ -61,6 +61,4 @@ def greedy(tasks: Sequence[TaskCandidates], rows: Sequence[Row]) -> Choice:
 
 def keep_running(tasks: Sequence[TaskCandidates]) -> Choice:
     """Keep every running task that can stay as it is."""
-    return {
-        t: c for t, each in enumerate(tasks) for c, entry in enumerate(each.candidates) if entry.held
-    }
+    return {t: c for t, each in enumerate(tasks) for c, entry in enumerate(each.candidates) if entry.held}

@@ -14,57 +14,13 @@ from dataclasses import dataclass
 from ortools.sat.python import cp_model
 
 from libra_plan.models.topology import Cluster, GpuId, Node
+from libra_plan.planner.solvers.assignment import CpuNeed, Item, NodeAssignment, gpus_of_class
 from libra_plan.planner.solvers.base import SolveParams
 
-__all__ = ["CpuNeed", "Item", "NodeAssignment", "assign_nodes"]
+__all__ = ["assign_nodes"]
 
 _UNITS = 1000  # cores are counted in thousandths
-
-
-@dataclass(frozen=True, slots=True)
-class Item:
-    """Equal blocks of one pool of one task, wherever they go.
-
-    `pinned`: GPUs the pool must contain; `excluded`: GPUs it must not. `liked`: GPUs the task holds
-    now, which are preferred.
-    """
-
-    task: str
-    pool: int | None
-    gpu_class: str
-    block_gpus: int
-    blocks: int
-    cpu_cores_per_gpu: float
-    host_memory_mib_per_gpu: float
-    pinned: frozenset[GpuId] = frozenset()
-    excluded: frozenset[GpuId] = frozenset()
-    liked: frozenset[GpuId] = frozenset()
-
-    @property
-    def by_id(self) -> bool:
-        """Tell whether single GPUs matter."""
-        return bool(self.pinned or self.excluded)
-
-
-@dataclass(frozen=True, slots=True)
-class CpuNeed:
-    """Equal workers of a CPU-only role, wherever they go."""
-
-    task: str
-    role: str
-    workers: int
-    cpu_cores_per_worker: float
-    host_memory_mib_per_worker: float
-
-
-@dataclass(frozen=True, slots=True)
-class NodeAssignment:
-    """Blocks of item i on a node, whole nodes of item i, GPUs of items placed by id, workers."""
-
-    blocks: dict[tuple[int, str], int]
-    whole_nodes: dict[int, tuple[str, ...]]
-    gpus: dict[int, frozenset[GpuId]]
-    workers: dict[tuple[int, str], int]
+_IMPROVE_S = 0.2  # deterministic seconds to improve a placement that is already valid
 
 
 @dataclass(slots=True)
@@ -85,10 +41,13 @@ def assign_nodes(
     params: SolveParams,
     *,
     limit_s: float,
+    start: NodeAssignment | None = None,
 ) -> NodeAssignment | None:
     """Place every item and worker on nodes, on GPUs the tasks hold where possible; None if it cannot be.
 
-    `free` lists the free GPUs of every node; `used_*` is what kept tasks already take there.
+    `free` lists the free GPUs of every node; `used_*` is what kept tasks already take there. With
+    `start`, a placement to improve on, a fraction of a second is spent and `start` stays the answer
+    when nothing better turns up.
     """
     model = cp_model.CpModel()
     variables = _Variables({}, {}, {}, {})
@@ -101,18 +60,17 @@ def assign_nodes(
     for node in cluster:
         _add_gpu_room(model, variables, items, node, free)
         _add_host_room(model, variables, items, cpu_needs, node, used_cores, used_host_mib)
-    model.Minimize(_cost(model, variables, items, cluster))
+    if start is not None:
+        model.minimize(_cost(model, variables, items, cluster))
+        _hint(model, variables, start)
     solver = cp_model.CpSolver()
     solver.parameters.random_seed = params.seed
     solver.parameters.num_workers = 1
-    solver.parameters.max_deterministic_time = limit_s
-    if solver.Solve(model) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        return None
+    solver.parameters.max_deterministic_time = limit_s if start is None else min(limit_s, _IMPROVE_S)
+    status = solver.solve(model)
+    if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        return start
     return _read(solver, variables, items)
-
-
-def _of_class(node: Node, gpu_class: str) -> int:
-    return sum(1 for gpu in node.gpus if gpu.gpu_class == gpu_class)
 
 
 def _add_item(
@@ -124,7 +82,7 @@ def _add_item(
     free: Mapping[str, Sequence[GpuId]],
 ) -> None:
     """Count the item's blocks over nodes, or its whole nodes when a block is larger than a node."""
-    full = max(_of_class(node, item.gpu_class) for node in cluster)
+    full = max(gpus_of_class(node, item.gpu_class) for node in cluster)
     terms = []
     if item.block_gpus > full:
         for node in cluster:
@@ -176,7 +134,7 @@ def _add_gpu_room(
             if item.gpu_class == gpu_class and (number, node.id) in variables.blocks
         ]
         taken += [
-            _of_class(node, gpu_class) * variables.whole[number, node.id]
+            gpus_of_class(node, gpu_class) * variables.whole[number, node.id]
             for number, item in enumerate(items)
             if item.gpu_class == gpu_class and (number, node.id) in variables.whole
         ]
@@ -208,7 +166,7 @@ def _add_host_room(
                 need = math.ceil(per_gpu[number] * item.block_gpus * unit - 1e-9)
                 terms.append(need * variables.blocks[number, node.id])
             if (number, node.id) in variables.whole:
-                need = math.ceil(per_gpu[number] * _of_class(node, item.gpu_class) * unit - 1e-9)
+                need = math.ceil(per_gpu[number] * gpus_of_class(node, item.gpu_class) * unit - 1e-9)
                 terms.append(need * variables.whole[number, node.id])
         for number, each in enumerate(per_worker):
             if each:
@@ -254,6 +212,15 @@ def _cost(
                     model.Add(count == 0).OnlyEnforceIf(~touched)
                 terms.append(100 * len(order) * touched)
     return sum(terms)
+
+
+def _hint(model: cp_model.CpModel, variables: _Variables, start: NodeAssignment) -> None:
+    for at, count in variables.blocks.items():
+        model.add_hint(count, start.blocks.get(at, 0))
+    for at, count in variables.workers.items():
+        model.add_hint(count, start.workers.get(at, 0))
+    for (number, node), count in variables.whole.items():
+        model.add_hint(count, int(node in start.whole_nodes.get(number, ())))
 
 
 def _read(solver: cp_model.CpSolver, variables: _Variables, items: Sequence[Item]) -> NodeAssignment:

@@ -56,6 +56,8 @@ def _describes(column: Column, gpus: dict[str, set[GpuId]]) -> bool:
         unions = [set().union(*pool) for pool in pools]
         if sum(len(union) for union in unions) != len(set().union(*unions)):
             return False
-        if any(max(len(each) for each in pool) != len(union) for pool, union in zip(pools, unions, strict=True)):
+        if any(
+            max(len(each) for each in pool) != len(union) for pool, union in zip(pools, unions, strict=True)
+        ):
             return False
     return True

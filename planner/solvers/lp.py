@@ -25,12 +25,10 @@ def lp_worst_bound(
     return _solve(tasks, rows, worst=among)
 
 
-def _solve(
-    tasks: Sequence[TaskCandidates], rows: Sequence[Row], worst: Sequence[int] | None
-) -> float | None:
+def _solve(tasks: Sequence[TaskCandidates], rows: Sequence[Row], worst: Sequence[int] | None) -> float | None:
     import pulp
 
-    solver = pulp.HiGHS(msg=False)
+    solver = pulp.HiGHS(msg=False, output_flag=False)
     if not solver.available():
         return None
     model = pulp.LpProblem("master", pulp.LpMaximize)

@@ -10,8 +10,10 @@ from libra_plan.planner.columns.capacity import replicas_per_block
 from libra_plan.planner.columns.generate import block_needs
 from libra_plan.planner.plan import Column, CpuShare, PlacedRole, Pool, RoleChoice
 from libra_plan.planner.problem import HeldTask, Problem, Role, Task
+from libra_plan.planner.solvers.assignment import CpuNeed, Item, NodeAssignment
 from libra_plan.planner.solvers.base import SolveParams
-from libra_plan.planner.solvers.cpsat_placement import CpuNeed, Item, NodeAssignment, assign_nodes
+from libra_plan.planner.solvers.cpsat_placement import assign_nodes
+from libra_plan.planner.solvers.first_fit import first_fit
 from libra_plan.planner.solvers.rows import Choice
 from libra_plan.planner.solvers.worth import Candidate, TaskCandidates
 
@@ -46,7 +48,11 @@ def place(
     owners, items = _items(problem, tasks, {t: entry for t, entry in chosen.items() if t not in held})
     cpu_needs = [need for t in chosen for need in _cpu_needs(tasks[t].task)]
     cores, host = _used_by_held(chosen, held)
-    assigned = assign_nodes(problem.cluster, items, cpu_needs, free, cores, host, params, limit_s=limit_s)
+    asked = (problem.cluster, items, cpu_needs, free, cores, host)
+    assigned = first_fit(*asked)
+    if assigned is None or any(item.liked for item in items):
+        # Best fit failed, which proves nothing; or tasks move, and fewer moves may be possible.
+        assigned = assign_nodes(*asked, params, limit_s=limit_s, start=assigned)
     if assigned is None:
         return None
     blocks = _blocks_by_item(problem.cluster, items, assigned, free)
@@ -166,7 +172,9 @@ def _blocks_by_item(
         per_block = max(1, len(nodes) // item.blocks)
         for at in range(0, len(nodes), per_block):
             group = nodes[at : at + per_block]
-            result[number].append(tuple(gpu for node in group for gpu in left[node] if _is(cluster, gpu, item)))
+            result[number].append(
+                tuple(gpu for node in group for gpu in left[node] if _is(cluster, gpu, item))
+            )
             for node in group:
                 left[node] = [gpu for gpu in left[node] if not _is(cluster, gpu, item)]
         for node_ in cluster:

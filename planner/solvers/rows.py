@@ -15,7 +15,7 @@ from libra_plan.planner.columns.capacity import capacities
 from libra_plan.planner.columns.generate import fits_where, gpus_in_blocks, host_needs
 from libra_plan.planner.solvers.worth import Candidate, TaskCandidates
 
-__all__ = ["Choice", "Row", "cut_row", "master_rows"]
+__all__ = ["At", "Choice", "Row", "count_row", "cut_row", "master_rows", "worth_row"]
 
 At = tuple[int, int]
 """(task number, candidate number)."""
@@ -43,6 +43,17 @@ def master_rows(tasks: Sequence[TaskCandidates], cluster: Cluster) -> list[Row]:
         for t, each in enumerate(tasks)
     ]
     return rows + _block_rows(tasks, cluster) + _host_rows(tasks, cluster)
+
+
+def count_row(tasks: Sequence[TaskCandidates], level: float, at_least: int) -> Row:
+    """Demand that at least so many tasks reach a normalised throughput; queued ones have 0."""
+    reach = {at: -1.0 for at, entry in _every(tasks) if entry.normalised >= level}
+    return Row(f"reach:{level!r}", reach, -float(at_least))
+
+
+def worth_row(tasks: Sequence[TaskCandidates], at_least: float) -> Row:
+    """Demand that the chosen candidates are together worth so much."""
+    return Row("worth", {at: -entry.worth for at, entry in _every(tasks)}, -at_least)
 
 
 def _every(tasks: Sequence[TaskCandidates]) -> list[tuple[At, Candidate]]:

@@ -1,0 +1,122 @@
+"""Why a task waits: a stable code for scripts and a sentence that names the limit.
+
+`refused`   no option of a role could be priced
+`memory`    no option fits the memory of any GPU
+`limits`    the task's own minimum, maximum, pinned or excluded GPUs leave no way to run
+`capacity`  it needs more GPUs (or larger blocks) than the cluster has
+`cpu`       CPU cores or host memory do not suffice
+`worth`     it would run, but the others are worth more on these GPUs
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from libra_plan.models.topology import Cluster
+from libra_plan.planner.columns.capacity import capacities
+from libra_plan.planner.plan import QueuedTask
+from libra_plan.planner.problem import Problem, Task
+from libra_plan.planner.solvers.cpsat import maximise
+from libra_plan.planner.solvers.master import Search
+from libra_plan.planner.solvers.rows import Choice, Row
+from libra_plan.planner.solvers.worth import TaskCandidates
+
+__all__ = ["queued_tasks"]
+
+_EXPLAIN_S = 1.0  # an explanation is worth a second, not the whole limit
+
+
+def queued_tasks(
+    problem: Problem, tasks: Sequence[TaskCandidates], choice: Choice, search: Search | None
+) -> list[QueuedTask]:
+    """Give every task that is not chosen its code and reason."""
+    waiting = [(t, each) for t, each in enumerate(tasks) if t not in choice]
+    return [
+        _cannot_run(problem.cluster, each.task)
+        if not each.candidates
+        else _not_worth_it(each, t, choice, search)
+        for t, each in waiting
+    ]
+
+
+def _cannot_run(cluster: Cluster, task: Task) -> QueuedTask:
+    for role in task.gpu_roles:
+        if not role.options:
+            why = role.refusals[0] if role.refusals else "no layout was given"
+            return QueuedTask(task.id, "refused", f"{task.id}: role {role.id} cannot be priced: {why}")
+    classes = capacities(cluster)
+    largest = max((each.memory_mib for each in classes.values()), default=0.0)
+    for role in task.gpu_roles:
+        least = min(option.peak_mib for option in role.options)
+        if least > largest:
+            return QueuedTask(
+                task.id,
+                "memory",
+                f"{task.id}: role {role.id} needs {least:,.0f} MiB on each GPU in its smallest form; "
+                f"the largest GPU has {largest:,.0f} MiB; allow more GPUs per replica or a smaller batch",
+            )
+    gpus = sum(each.gpus for each in classes.values())
+    needed = sum(min(option.gpus for option in role.options) for role in task.gpu_roles)
+    if _own_limits(task):
+        return QueuedTask(
+            task.id,
+            "limits",
+            f"{task.id}: its own limits leave no way to run on {gpus} GPUs: {', '.join(_own_limits(task))}",
+        )
+    return QueuedTask(
+        task.id,
+        "capacity",
+        f"{task.id}: needs {needed} GPUs with every role apart in its smallest form, or one pool whose "
+        f"memory its roles fit together; the cluster has {gpus} usable GPUs in nodes of "
+        f"{', '.join(str(n) for each in classes.values() for n in sorted(set(each.node_gpus)))}",
+    )
+
+
+def _own_limits(task: Task) -> list[str]:
+    limits = []
+    if task.min_gpus:
+        limits.append(f"min_gpus {task.min_gpus}")
+    if task.max_gpus is not None:
+        limits.append(f"max_gpus {task.max_gpus}")
+    for role in task.gpu_roles:
+        if role.min_gpus > 1 or role.max_gpus is not None:
+            limits.append(f"{role.id} {role.min_gpus}..{role.max_gpus or 'any'} GPUs")
+        if role.pinned_gpus:
+            limits.append(f"{role.id} pinned to {len(role.pinned_gpus)} GPUs")
+        if role.excluded_gpus:
+            limits.append(f"{role.id} excluded from {len(role.excluded_gpus)} GPUs")
+    return limits
+
+
+def _not_worth_it(each: TaskCandidates, t: int, choice: Choice, search: Search | None) -> QueuedTask:
+    """Solve again with the task forced in, to say what running it would cost the others."""
+    name = each.task.id
+    smallest = min(entry.column.gpus for entry in each.candidates)
+    if search is None:
+        return QueuedTask(name, "capacity", f"{name}: needs {smallest} GPUs; none could be placed")
+    must_run = Row("must-run", {(t, c): -1.0 for c in range(len(each.candidates))}, -1.0)
+    worth = {
+        (u, c): entry.worth
+        for u, other in enumerate(search.tasks)
+        for c, entry in enumerate(other.candidates)
+    }
+    forced = maximise(search.tasks, [*search.rows, must_run], worth, search.params, limit_s=_EXPLAIN_S)
+    if forced.choice is None:
+        if forced.infeasible and t in _alone_unplaceable(search, t):
+            return QueuedTask(
+                name, "cpu", f"{name}: GPUs suffice, but CPU cores, host memory or pinned GPUs do not"
+            )
+        return QueuedTask(name, "capacity", f"{name}: needs {smallest} GPUs; none could be placed")
+    now = sum(search.tasks[u].candidates[c].worth for u, c in choice.items())
+    then = sum(search.tasks[u].candidates[c].worth for u, c in forced.choice.items())
+    return QueuedTask(
+        name,
+        "worth",
+        f"{name}: would run on {search.tasks[t].candidates[forced.choice[t]].column.gpus} GPUs, but the "
+        f"plan would then be worth {then:.3f} instead of {now:.3f}; raise its weight or add GPUs",
+    )
+
+
+def _alone_unplaceable(search: Search, t: int) -> set[int]:
+    alone = [search.place({t: c}) for c in range(len(search.tasks[t].candidates))]
+    return {t} if all(each is None for each in alone) else set()
