@@ -23,7 +23,7 @@ _LENGTH = (Grouping.LENGTH,)
 TIME: dict[Phase, Recipe] = {
     "decode": Recipe(fit_decode, length=10.0, noise=0.02, groupings=_BOTH),
     "serve": Recipe(fit_serve, length=4.0, noise=0.3, groupings=(Grouping.PLACE,)),
-    "score": Recipe(fit_score, length=6.0, noise=0.02, groupings=_LENGTH),
+    "score": Recipe(fit_score, length=4.0, noise=0.02, groupings=_LENGTH),
     "train": Recipe(fit_train, length=10.0, noise=0.1, groupings=_LENGTH),
 }
 MEMORY: dict[Phase, Recipe] = {

@@ -19,6 +19,8 @@ from libra_plan.models.nnls import Array, relative_nnls
 __all__ = ["SoftFloorForm", "fit_soft_floor"]
 
 _SHARPNESS = (2.0, 3.0, 4.0, 6.0, 8.0)
+_COARSE, _FINE = 14, 9
+"""Floors tried over the whole range, then around the best one."""
 _LEAST_SHARE = 0.05
 """Rows whose work is under 5 % of what was measured say nothing about the work."""
 _LEAST_ROWS = 8
@@ -73,9 +75,20 @@ def fit_soft_floor(at: Places, measured: Array, weights: Array) -> SoftFloorForm
         per_token, per_pair = map(float, relative_nnls(terms, measured, weights))
         return SoftFloorForm(0.0, 0.0, per_token, per_pair, _SHARPNESS[-1])
     rows = _Rows(np.stack([np.ones_like(tokens), tokens, tokens * at[:, 1]], axis=1), measured, weights)
-    floors = [0.0, *np.geomspace(measured.min() * 0.5, float(np.median(measured)), 20)]
-    candidates = [(0.0, _SHARPNESS[-1])] + [(floor, q) for floor in floors[1:] for q in _SHARPNESS]
-    forms = [_with_floor(rows, floor, q) for floor, q in candidates]
+    coarse = np.geomspace(measured.min() * 0.5, float(np.median(measured)), _COARSE)
+    step = coarse[1] / coarse[0]
+    best = _best(rows, at, [_with_floor(rows, 0.0, _SHARPNESS[-1]), *_candidates(rows, coarse)])
+    if best.floor_s == 0:
+        return best
+    fine = np.geomspace(best.floor_s / step, best.floor_s * step, _FINE)
+    return _best(rows, at, [best, *_candidates(rows, fine)])
+
+
+def _candidates(rows: _Rows, floors: Array) -> list[SoftFloorForm]:
+    return [_with_floor(rows, float(floor), q) for floor in floors for q in _SHARPNESS]
+
+
+def _best(rows: _Rows, at: Places, forms: list[SoftFloorForm]) -> SoftFloorForm:
     losses = [_loss(form.predict(at), rows) for form in forms]
     return forms[int(np.argmin(losses))]
 
