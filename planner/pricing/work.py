@@ -13,7 +13,7 @@ from libra_plan.profiles.schema import TaskSpec
 
 __all__ = ["TaskWork", "work_of"]
 
-MOST_ORDERS = 8
+MOST_ORDERS = 16
 ORDERED_TRAJECTORIES = 2048
 """Over all orders: with many trajectories luck evens out within one order, and a few orders do."""
 
