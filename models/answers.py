@@ -6,7 +6,7 @@ import math
 
 from libra_plan.models import refusals
 from libra_plan.models.conformal import MARGIN
-from libra_plan.models.curve import Curve, Sample
+from libra_plan.models.curve import REPEAT_NOISE, Curve, Sample
 from libra_plan.models.forms import Place
 from libra_plan.models.layout_fit import Reach, reach
 from libra_plan.models.quantities import Estimate, Origin
@@ -15,7 +15,6 @@ from libra_plan.models.query import Query
 __all__ = ["Asked", "measured", "memory_from", "nearest_rows", "time_from"]
 
 _ROWS = 4
-_REPEAT_NOISE = 0.01
 _ONE_OCTAVE = 1.0 + 1e-9
 
 
@@ -34,8 +33,8 @@ class Asked:
 def measured(sample: Sample, unit: str) -> Estimate:
     """Return a measured value exactly, between its lowest and highest repeat (at least ± 1 %)."""
     value = sample.value
-    low = min(sample.low, value * (1 - _REPEAT_NOISE))
-    high = max(sample.high, value * (1 + _REPEAT_NOISE))
+    low = min(sample.low, value * (1 - REPEAT_NOISE))
+    high = max(sample.high, value * (1 + REPEAT_NOISE))
     return Estimate(value, low, high, unit, Origin.MEASURED, sample.rows)
 
 

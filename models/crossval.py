@@ -17,6 +17,7 @@ from libra_plan.models.curve import (
     FEW_MEMORY,
     FEW_TIME,
     MEMORY_LEVEL,
+    REPEAT_NOISE,
     TIME_LEVEL,
     Curve,
     HeldOut,
@@ -104,7 +105,7 @@ def _is_covered(curve: Curve, row: HeldOut, one_sided: bool) -> bool:
         like = [other for other in others if other.inside] if row.inside else others
     errors = [other.log_error if one_sided else abs(other.log_error) for other in like or others]
     level, few = (MEMORY_LEVEL, FEW_MEMORY) if one_sided else (TIME_LEVEL, FEW_TIME)
-    bound = upper_quantile(errors, level, few) + (0.0 if row.inside else few)
+    bound = max(upper_quantile(errors, level, few), REPEAT_NOISE) + (0.0 if row.inside else few)
     return (row.log_error if one_sided else abs(row.log_error)) <= bound
 
 

@@ -22,6 +22,7 @@ from libra_plan.models.soft_floor import SoftFloorForm
 
 __all__ = [
     "LEAST_POINTS",
+    "REPEAT_NOISE",
     "AnyForm",
     "Curve",
     "Grouping",
@@ -40,6 +41,8 @@ TIME_LEVEL = 0.90
 MEMORY_LEVEL = 0.95
 FEW_TIME = MARGIN
 FEW_MEMORY = float(np.log(1.03))
+REPEAT_NOISE = 0.01
+"""No bound is tighter than 1 %: repeats of published timings differ by 0.2 to 1 %."""
 _SPREAD = 0.03
 """A row whose repeats spread by 3 % counts half."""
 _BUSY = 1.5
@@ -164,9 +167,10 @@ def fit_curve(recipe: Recipe, samples: Sequence[Sample]) -> Curve:
     everywhere = [row.log_error for row in held_out]
     if not recipe.one_sided:
         inside, everywhere = list(map(abs, inside)), list(map(abs, everywhere))
-    high = upper_quantile(inside, level, few)
+    high = max(upper_quantile(inside, level, few), REPEAT_NOISE)
     far = max(upper_quantile(everywhere, level, few), high) + few
-    low = upper_quantile([-error for error in inside], level, few) if recipe.one_sided else high
+    below = [-error for error in inside] if recipe.one_sided else inside
+    low = max(upper_quantile(below, level, few), REPEAT_NOISE)
     places = [log_place(sample.place) for sample in samples]
     busy = _busy_bound(form, samples, held_out, level, few)
     domain = hull_of(places)
@@ -186,7 +190,7 @@ def _busy_bound(
     if not isinstance(form, SoftFloorForm):
         return None
     errors = [abs(row.log_error) for row in held_out if not launch_bound(form, samples[row.sample].place)]
-    return upper_quantile(errors, level, few)
+    return max(upper_quantile(errors, level, few), REPEAT_NOISE)
 
 
 def log_place(place: Place) -> tuple[float, float]:
