@@ -32,7 +32,7 @@ def relative_nnls(terms: Array, measured: Array, weights: Array | None = None, *
     are divided by what was measured, so a millisecond step counts as much as a second's; iteratively
     re-weighted least squares then damp rows that do not belong.
     """
-    from scipy.optimize import nnls  # noqa: PLC0415  # 0.35 s to import; only fitting needs it
+    from scipy.optimize import nnls  # 0.35 s to import; only fitting needs it
 
     scaled = terms / measured[:, None]
     size = np.linalg.norm(scaled, axis=0)

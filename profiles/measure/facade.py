@@ -124,7 +124,7 @@ def _check_phases(phases: Sequence[str]) -> None:
 
 
 def _torch_backend(model: str, device: str | None, seed: int, train_precision: str) -> Backend:
-    from libra_plan.profiles.measure.torch_backend import TorchBackend  # noqa: PLC0415 - loads torch
+    from libra_plan.profiles.measure.torch_backend import TorchBackend
 
     return TorchBackend(find_architecture(model), device=device, seed=seed, train_precision=train_precision)
 

@@ -44,11 +44,11 @@ def _write_profile(
     folder: Path, setup: Record, rows: list[Record], journal: Path, source: str | None
 ) -> Path:
     # Imported here: a bare GPU machine measures without them.
-    import msgspec  # noqa: PLC0415
-    import yaml  # noqa: PLC0415
+    import msgspec
+    import yaml
 
-    from libra_plan.profiles.points import write_points  # noqa: PLC0415
-    from libra_plan.profiles.schema import Point, ProfileFile  # noqa: PLC0415
+    from libra_plan.profiles.points import write_points
+    from libra_plan.profiles.schema import Point, ProfileFile
 
     folder.mkdir(parents=True, exist_ok=True)
     table = [msgspec.convert(_row(row, setup["phase"]), Point) for row in rows]
