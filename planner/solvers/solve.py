@@ -26,14 +26,17 @@ def solve(
     params: SolveParams = SolveParams(),
     hint: Plan | None = None,
     *,
+    shares_of: Problem | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> SolveResult:
     """Find the best plan, or the best within the limit, and say how far from the bound it is.
 
     The incumbent is never worse than the equal split, the greedy split and, when there is one,
-    the running plan. Solving touches nothing; a time-out with an incumbent is a plan.
+    the running plan. Solving touches nothing; a time-out with an incumbent is a plan. `shares_of`
+    measures throughput against the fair shares of another problem, so that the two objectives can
+    be compared.
     """
-    tasks = candidates_of(problem)
+    tasks = candidates_of(problem, shares_of or problem)
     if not any(each.candidates for each in tasks):
         reasons = "; ".join(queued.reason for queued in queued_tasks(problem, tasks, {}, None))
         return SolveResult(None, Termination(TerminationReason.INFEASIBLE, reasons or "no task was given"))

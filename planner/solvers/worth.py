@@ -70,15 +70,19 @@ def reference_steps_per_s(columns: ColumnSet, share: float) -> float | None:
     return smallest.steps_per_s * share / smallest.gpus
 
 
-def candidates_of(problem: Problem) -> list[TaskCandidates]:
-    """List every task's candidates: its columns, and the placement it already holds."""
+def candidates_of(problem: Problem, shares_of: Problem) -> list[TaskCandidates]:
+    """List every task's candidates: its columns, and the placement it already holds.
+
+    Fair shares are those of `shares_of`, nearly always the problem itself.
+    """
     held_tasks = {held.task: held for held in problem.running}
-    return [_of_task(problem, task, held_tasks.get(task.id)) for task in problem.tasks]
+    return [_of_task(problem, task, held_tasks.get(task.id), shares_of) for task in problem.tasks]
 
 
-def _of_task(problem: Problem, task: Task, held: HeldTask | None) -> TaskCandidates:
+def _of_task(problem: Problem, task: Task, held: HeldTask | None, shares_of: Problem) -> TaskCandidates:
     columns = columns_of(task, problem.cluster)
-    reference = reference_steps_per_s(columns, fair_share_gpus(problem, task))
+    of_shares = columns if shares_of is problem else columns_of(task, shares_of.cluster)
+    reference = reference_steps_per_s(of_shares, fair_share_gpus(shares_of, task))
     found: list[Candidate] = []
     if reference is not None:
         kept = None if held is None else held_column(problem, task, held)
