@@ -36,6 +36,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--device", help="cuda:0, cuda:1, cpu …")
     parser.add_argument("--train-precision", choices=("auto", "fp32-master/bf16", "bf16"), default="auto")
     parser.add_argument("--prefix", help="first part of the profile ids; the GPU class by default")
+    parser.add_argument("--gpu-class", help="the cluster's word for this GPU, when writing profiles")
     parser.add_argument("--source", help="where this was measured, for the provenance")
     parser.add_argument("--journal-only", action="store_true", help="measure, write no profiles yet")
     parser.add_argument("--write-only", action="store_true", help="write profiles from an earlier journal")
@@ -48,7 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     try:
         if given.write_only:
-            folders = write_profiles(Journal(given.out / "journal.jsonl"), given.out, source=given.source)
+            journal = Journal(given.out / "journal.jsonl")
+            folders = write_profiles(journal, given.out, source=given.source, gpu_class=given.gpu_class)
         elif given.model is None:
             parser.error("--model is needed to measure")
         else:
@@ -77,6 +79,7 @@ def _measure(given: argparse.Namespace) -> tuple[Path, ...]:
         device=given.device,
         train_precision=given.train_precision,
         source=given.source,
+        gpu_class=given.gpu_class,
         write=not given.journal_only,
     )
     return report.folders

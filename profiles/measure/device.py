@@ -15,6 +15,18 @@ from typing import Any
 __all__ = ["NvmlFacts", "class_of", "cpu_name", "read_nvml"]
 
 MIB = 1024 * 1024
+# NVML names the form factor only sometimes; the class must tell them apart.
+_CLASSES = {
+    "a100-sxm4-40gb": "a100_sxm_40gb",
+    "a100-sxm4-80gb": "a100_sxm",
+    "b200": "b200_sxm",
+    "h100 80gb hbm3": "h100_sxm",
+    "h100 nvl": "h100_nvl",
+    "h100 pcie": "h100_pcie",
+    "h20": "h20_sxm",
+    "h200": "h200_sxm",
+    "h200 nvl": "h200_nvl",
+}
 
 
 @dataclass(frozen=True)
@@ -79,9 +91,10 @@ def _text(value: Any) -> str | None:
 
 
 def class_of(gpu_name: str) -> str:
-    """Make the `gpu_class` of a device name: `NVIDIA H100 80GB HBM3` is h100-80gb-hbm3."""
+    """Make the `gpu_class` of a device name: `NVIDIA H200` is h200_sxm, an unknown one is spelled out."""
     short = re.sub(r"^nvidia\s+", "", gpu_name.strip().lower())
-    return re.sub(r"[^a-z0-9]+", "-", short).strip("-")[:63] or "gpu"
+    known = _CLASSES.get(short)
+    return known or re.sub(r"[^a-z0-9]+", "_", short).strip("_")[:63] or "gpu"
 
 
 def cpu_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str | None:

@@ -66,6 +66,7 @@ def measure(
     device: str | None = None,
     train_precision: str = "auto",
     source: str | None = None,
+    gpu_class: str | None = None,
     clock: Callable[[], float] = time.perf_counter,
     backend: Backend | None = None,
     progress: Progress | None = None,
@@ -111,7 +112,7 @@ def measure(
     finally:
         made.close()
         shown.close()
-    folders = write_profiles(journal, out_dir, source=source) if write else ()
+    folders = write_profiles(journal, out_dir, source=source, gpu_class=gpu_class) if write else ()
     return MeasureReport(folders, journal.path, counts)
 
 

@@ -24,20 +24,35 @@ _POINT_FIELDS = (
     "peak_reserved_mib",
     "device_used_mib",
 )
+_STEP_OF = {
+    "decode": "one decode step at a full context, random weights",
+    "score": "one forward pass that gives log-probabilities, random weights",
+    "train": "one optimizer step with full recomputation, random weights",
+}
 _TIME_DIGITS = 7  # 0.1 µs; the repeats differ by more
 
 
-def write_profiles(journal: Journal, out_dir: Path, *, source: str | None = None) -> tuple[Path, ...]:
+def write_profiles(
+    journal: Journal, out_dir: Path, *, source: str | None = None, gpu_class: str | None = None
+) -> tuple[Path, ...]:
     """Write `<out_dir>/<profile>/profile.yaml` and `points.csv` for every profile with a point.
 
-    `source` is a sentence on where the measurement was made, for the provenance.
+    `source` is a sentence on where the measurement was made, for the provenance; `gpu_class`
+    renames the class, which must be the cluster's word for the GPU.
     """
     folders = []
     for profile, setup in journal.setups.items():
         rows = [record for (name, _), record in sorted(journal.points.items()) if name == profile]
         if any(row["status"] == "ok" for row in rows):
-            folders.append(_write_profile(out_dir / profile, setup, rows, journal.path, source))
+            named = setup if gpu_class is None else _renamed(setup, gpu_class)
+            folders.append(_write_profile(out_dir / profile, named, rows, journal.path, source))
     return tuple(folders)
+
+
+def _renamed(setup: Record, gpu_class: str) -> Record:
+    hardware = setup["hardware"]
+    assert isinstance(hardware, dict)
+    return setup | {"hardware": hardware | {"gpu_class": gpu_class}}
 
 
 def _write_profile(
@@ -65,6 +80,7 @@ def _write_profile(
                 "licence": "Apache-2.0",
             }
         ),
+        "notes": _notes(str(setup["phase"]), setup.get("notes")),
     }
     try:
         msgspec.convert(document, ProfileFile)
@@ -75,6 +91,14 @@ def _write_profile(
     text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=100)
     (folder / "profile.yaml").write_text(text, encoding="utf-8")
     return folder
+
+
+def _notes(phase: str, notes: object) -> str:
+    text = _STEP_OF[phase]
+    idle = notes.get("used_before_mib") if isinstance(notes, dict) else None
+    if idle is not None:
+        text += f"; device_used_mib counts the {idle} MiB in use before the model was built"
+    return text
 
 
 def _row(record: Record, phase: object) -> dict[str, object]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -83,7 +83,7 @@ class Counts:
 def measure_points(
     profile: str,
     workload: Workload,
-    points: Iterable[PlannedPoint],
+    points: Sequence[PlannedPoint],
     journal: Journal,
     *,
     settings: Settings,
@@ -92,28 +92,36 @@ def measure_points(
     tell: Callable[[PlannedPoint, dict[str, object]], None],
 ) -> Counts:
     """Measure each point that the journal lacks and the time allows; write each at once."""
-    counts = Counts()
     done = journal.done(profile)
+    counts = Counts()
     too_large = [point for point, status in done.items() if status == "oom"]
+    pending = [point for point in points if point not in done]
+    counts.done_before = len(done.keys() & set(points))
     failures = 0
     workload.reset()
-    for point in points:
-        if point in done:
-            counts.done_before += 1
-        elif any(point.covers(other) for other in too_large):
+    while pending and failures < FAILURES_IN_A_ROW:
+        point = _next(pending, counts, deadline - clock())
+        if point is None:
+            break
+        pending.remove(point)
+        if any(point.covers(other) for other in too_large):
             counts.implied_oom += 1  # memory grows with both sizes: a smaller point already ran out
-        elif failures >= FAILURES_IN_A_ROW or not _fits_in_time(point, counts, deadline - clock()):
-            counts.left += 1
-        else:
-            begun = clock()
-            row = _measure(workload, point, settings, clock, deadline)
-            row = {"record": "point", "profile": profile, **row, "wall_s": round(clock() - begun, 3)}
-            journal.write(row)
-            failures = failures + 1 if row["status"] == "failed" else 0
-            too_large += [point] if row["status"] == "oom" else []
-            _count(counts, point, row)
-            tell(point, row)
+            continue
+        begun = clock()
+        row = _measure(workload, point, settings, clock, deadline)
+        row = {"record": "point", "profile": profile, **row, "wall_s": round(clock() - begun, 3)}
+        journal.write(row)
+        failures = failures + 1 if row["status"] == "failed" else 0
+        too_large += [point] if row["status"] == "oom" else []
+        _count(counts, point, row)
+        tell(point, row)
+    counts.left = len(pending)
     return counts
+
+
+def _next(pending: Sequence[PlannedPoint], counts: Counts, left_s: float) -> PlannedPoint | None:
+    """Take the first point expected to end in time; a large one may fit once a middle one is known."""
+    return next((point for point in pending if _fits_in_time(point, counts, left_s)), None)
 
 
 def _count(counts: Counts, point: PlannedPoint, row: dict[str, object]) -> None:

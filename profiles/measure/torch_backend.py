@@ -181,22 +181,17 @@ class TorchBackend:
             "torch": str(self.torch.__version__),
             "transformers": self.transformers.__version__,
         }
-        if name == "decode":
-            software["mode"] = graph
-            software["flags"] = {"attention": "sdpa", "kv_cache": "static", "mask": "causal"}
-        elif name == "decode-gqa":
-            software["mode"] = f"{graph}-gqa"
-            software["flags"] = {"attention": "sdpa", "kv_cache": "static", "mask": "none"}
-        elif name == "score":
-            software["flags"] = {"attention": "sdpa", "loss_chunk_tokens": CHUNK_TOKENS}
+        flags: dict[str, object] = {"attention": "sdpa", "weights": "random"}
+        if name.startswith("decode"):
+            masked = name == "decode"
+            software["mode"] = graph if masked else f"{graph}-gqa"
+            flags |= {"kv_cache": "static", "mask": "causal" if masked else "none"}
         else:
+            flags["loss_chunk_tokens"] = CHUNK_TOKENS
+        if name == "train":
             software["recompute"] = "full"
-            software["flags"] = {
-                "attention": "sdpa",
-                "loss_chunk_tokens": CHUNK_TOKENS,
-                "optimizer": "adamw-fused",
-            }
-        return software
+            flags["optimizer"] = "fused AdamW"
+        return software | {"flags": flags}
 
     @property
     def exclusive(self) -> bool | None:

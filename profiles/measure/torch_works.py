@@ -125,9 +125,12 @@ class ScoreWork(TorchWork):
             labels = tokens.flatten()
             for first in range(0, len(labels), CHUNK_TOKENS):
                 part = slice(first, first + CHUNK_TOKENS)
-                logits = self.head(hidden[part]).float()
-                chosen = labels[part].unsqueeze(1)
-                out[part] = self.torch.log_softmax(logits, dim=-1).gather(1, chosen).squeeze(1)
+                out[part] = self._log_probabilities(hidden[part], labels[part])
+
+    def _log_probabilities(self, hidden: Any, labels: Any) -> Any:
+        """Keep a chunk's logits in a frame of their own: they are gone before the next chunk's come."""
+        logits = self.head(hidden).float()
+        return self.torch.log_softmax(logits, dim=-1).gather(1, labels.unsqueeze(1)).squeeze(1)
 
 
 class TrainWork(TorchWork):
