@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +23,7 @@ __all__ = [
     "lock_folder",
     "read_current",
     "write_atomically",
+    "write_files",
     "write_manifest",
 ]
 
@@ -59,6 +60,18 @@ def write_atomically(path: Path, data: bytes) -> None:
             temporary.unlink()
         raise
     _sync_folder(path.parent)
+
+
+def write_files(folder: Path, files: Mapping[str, str]) -> None:
+    """Write a launcher's files under a folder, scripts executable; a path that leaves it is a defect."""
+    for name, text in files.items():
+        path = folder / name
+        if not path.resolve().is_relative_to(folder.resolve()):
+            raise RuntimeError(f"an emitter wants to write outside its folder: {name}")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, text.encode())
+        if path.suffix == ".sh":
+            path.chmod(0o755)
 
 
 def _sync_folder(folder: Path) -> None:

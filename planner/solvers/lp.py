@@ -33,14 +33,14 @@ def _solve(tasks: Sequence[TaskCandidates], rows: Sequence[Row], worst: Sequence
         return None
     model = pulp.LpProblem("master", pulp.LpMaximize)
     chosen = {
-        (t, c): pulp.LpVariable(f"x_{t}_{c}", 0, 1)
+        (t, c): model.add_variable(f"x_{t}_{c}", 0, 1)
         for t, each in enumerate(tasks)
         for c in range(len(each.candidates))
     }
     if worst is None:
         model += pulp.lpSum(tasks[t].candidates[c].worth * x for (t, c), x in chosen.items())
     else:
-        level = pulp.LpVariable("level")
+        level = model.add_variable("level")
         model += level
         for t in worst:
             reach = [entry.normalised * chosen[t, c] for c, entry in enumerate(tasks[t].candidates)]

@@ -1,0 +1,138 @@
+"""From flags to a priced problem: the profiles folder, the cluster, the running plan."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from libra_plan.errors import ClusterError, InputError
+
+if TYPE_CHECKING:
+    from libra_plan.models.topology import Cluster
+    from libra_plan.planner.manifests.manifest import Manifest
+    from libra_plan.planner.problem import Problem
+    from libra_plan.profiles.catalog import ProfilesFolder
+
+__all__ = ["ClusterFlags", "Inputs", "read_cluster", "read_inputs"]
+
+
+@dataclass(frozen=True)
+class ClusterFlags:
+    """How the user named the cluster; at most one of gpus, cluster and local."""
+
+    gpus: int | None = None
+    gpus_per_node: int = 8
+    gpu_class: str | None = None
+    cluster: Path | None = None
+    local: bool = False
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Everything a verb that plans needs."""
+
+    folder: ProfilesFolder
+    cluster: Cluster
+    problem: Problem
+    parent: Manifest | None
+
+
+def read_inputs(
+    profiles: Path,
+    flags: ClusterFlags,
+    *,
+    policy: str = "throughput",
+    running: Path | None = None,
+    allow_prior: bool = False,
+    seed: int = 0,
+) -> Inputs:
+    """Load a profiles folder and price its workload on the cluster the flags name."""
+    from libra_plan.models.fit_cache import cache_folder, cached_fit  # noqa: PLC0415
+    from libra_plan.planner.manifests.document import placements_of, read_manifest  # noqa: PLC0415
+    from libra_plan.planner.pricing import price  # noqa: PLC0415
+    from libra_plan.planner.problem import Policy  # noqa: PLC0415
+    from libra_plan.profiles.catalog import find_folder, load_folder  # noqa: PLC0415
+
+    folder = load_folder(find_folder(profiles))
+    cluster = read_cluster(folder, flags)
+    parent = None if running is None else read_manifest(running)
+    cache = cache_folder(os.environ)
+    problem = price(
+        folder,
+        cluster,
+        policy=Policy(policy),
+        running=() if parent is None else placements_of(parent),
+        fit=lambda profile: cached_fit(profile.file, profile.points, folder=cache),
+        seed=seed,
+        allow_prior=allow_prior,
+    )
+    return Inputs(folder, cluster, problem, parent)
+
+
+def read_cluster(folder: ProfilesFolder, flags: ClusterFlags) -> Cluster:
+    """Build the cluster from --gpus, --local or --cluster, or else the folder's cluster.yaml."""
+    from libra_plan.models.clusters import cluster_of, uniform_cluster  # noqa: PLC0415
+    from libra_plan.profiles.catalog import load_cluster  # noqa: PLC0415
+
+    named = [flags.gpus is not None, flags.cluster is not None, flags.local]
+    if sum(named) > 1:
+        raise InputError("more than one cluster was named", allowed="one of --gpus, --cluster, --local")
+    measured = _measured_mib(folder)
+    if flags.local:
+        from libra_plan.planner.telemetry.local import local_cluster  # noqa: PLC0415
+        from libra_plan.planner.telemetry.nvml import read_cards  # noqa: PLC0415
+
+        return local_cluster(read_cards(), _class_of(folder, measured))
+    if flags.gpus is not None:
+        gpu_class = flags.gpu_class or _only_class(measured)
+        if gpu_class not in measured:
+            raise ClusterError(
+                "no profile was measured on this GPU class",
+                got=gpu_class,
+                allowed=", ".join(sorted(measured)),
+                way_out="name one of these with --gpu-class",
+            )
+        return uniform_cluster(flags.gpus, gpu_class, measured[gpu_class], flags.gpus_per_node)
+    if flags.cluster is not None:
+        return cluster_of(load_cluster(flags.cluster)[0], measured)
+    if folder.cluster is not None:
+        return cluster_of(folder.cluster, measured)
+    raise InputError(
+        "no cluster was named and the folder has no cluster.yaml",
+        got=folder.path,
+        allowed="--gpus N, --cluster FILE, --local or cluster.yaml in the folder",
+        way_out="try --gpus 8",
+    )
+
+
+def _measured_mib(folder: ProfilesFolder) -> dict[str, float]:
+    """Map each GPU class to the smallest memory a profile of the workload was measured with, MiB."""
+    found: dict[str, float] = {}
+    named = set()
+    if folder.workload is not None:
+        named = {name for task in folder.workload.tasks for role in task.roles for name in role.profiles}
+    for name, profile in folder.profiles.items():
+        if named and name not in named:
+            continue
+        hardware = profile.file.hardware
+        found[hardware.gpu_class] = min(found.get(hardware.gpu_class, float("inf")), hardware.memory_mib)
+    return found
+
+
+def _class_of(folder: ProfilesFolder, measured: dict[str, float]) -> dict[str, str]:
+    """Map the names NVML gives GPUs to the classes that profiles are measured on."""
+    hardware = [profile.file.hardware for profile in folder.profiles.values()]
+    return {each.nvml_name: each.gpu_class for each in hardware if each.nvml_name and each.gpu_class in measured}
+
+
+def _only_class(measured: dict[str, float]) -> str:
+    if len(measured) == 1:
+        return next(iter(measured))
+    raise ClusterError(
+        "--gpus N needs to know which GPUs",
+        got=f"{len(measured)} GPU classes in the profiles",
+        allowed=", ".join(sorted(measured)) or "none: there is no profile",
+        way_out="add --gpu-class",
+    )

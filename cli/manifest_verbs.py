@@ -1,0 +1,128 @@
+"""`emit` and `launch`: what is done with a manifest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from libra_plan.cli import render
+from libra_plan.cli.plan_verbs import Form
+from libra_plan.errors import InputError, LaunchError
+
+if TYPE_CHECKING:
+    from libra_plan.planner.launch import LaunchReport
+    from libra_plan.planner.manifests.manifest import Manifest
+
+__all__ = ["register"]
+
+ManifestPath = Annotated[Path, typer.Argument(help="Manifest file, or the folder `solve --out` wrote.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verbs."""
+    app.command(help=_EMIT)(emit)
+    app.command(help=_LAUNCH)(launch)
+
+
+_EMIT = (
+    "Write a manifest as the files of a launcher.\n\n"
+    "Example: libra-plan emit torchrun run/ --out scripts/"
+)
+_LAUNCH = (
+    "Show what would be started on this host; start it with --yes.\n\n"
+    "Example: libra-plan launch run/ --node node0 --yes"
+)
+
+
+def emit(
+    launcher: Annotated[str | None, typer.Argument(help="Launcher; --list names them.")] = None,
+    manifest: Annotated[Path | None, typer.Argument(help="Manifest file or folder.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder to write to; without it, print.")] = None,
+    list_: Annotated[bool, typer.Option("--list", help="List launchers and what they can express.")] = False,
+    form: Annotated[Form, typer.Option("--format", help="How to write the list.")] = Form.TABLE,
+) -> None:
+    """Emit, or list emitters."""
+    from libra_plan.planner.manifests.base import emitters, find_emitter  # noqa: PLC0415
+    from libra_plan.planner.manifests.store import write_files  # noqa: PLC0415
+
+    if list_:
+        known = {name: sorted(each.value for each in emitter.abilities) for name, emitter in emitters().items()}
+        if form is Form.TABLE:
+            render.print_table(["launcher", "can express"], [[n, ", ".join(a)] for n, a in known.items()])
+        else:
+            render.print_data(known, form.value)
+        return
+    if launcher is None or manifest is None:
+        raise InputError(
+            "emit needs a launcher and a manifest",
+            allowed=", ".join(emitters()),
+            way_out="libra-plan emit torchrun run/",
+        )
+    files = find_emitter(launcher).emit(_read(manifest))
+    if out is None:
+        for path, text in files.items():
+            render.print_text(f"# ---- {path}\n{text}")
+        return
+    write_files(out, files)
+    render.note(f"written: {len(files)} files to {out}")
+
+
+def launch(
+    manifest: ManifestPath,
+    node: Annotated[str | None, typer.Option(help="Which node of the manifest this host is.")] = None,
+    task: Annotated[list[str] | None, typer.Option(help="Only this task; may be given again.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Really start; without it nothing is started.")] = False,
+    folder: Annotated[Path, typer.Option(help="Folder for logs and the record of processes.")] = Path(
+        "libra-plan-run"
+    ),
+    unknown_gpus: Annotated[
+        bool, typer.Option("--allow-unknown-gpus", help="Start though nobody can say whether GPUs are free.")
+    ] = False,
+    form: Annotated[Form, typer.Option("--format", help="How to write the report.")] = Form.TABLE,
+) -> None:
+    """Launch a manifest's roles on this host, and wait for them."""
+    from libra_plan.planner.launch import launch as run  # noqa: PLC0415
+    from libra_plan.planner.launch_gpus import gpus_free  # noqa: PLC0415
+
+    report = run(
+        _read(manifest),
+        node=node,
+        tasks=task,
+        dry_run=not yes,
+        folder=folder,
+        check_gpus=gpus_free,
+        allow_unknown_gpus=unknown_gpus,
+    )
+    if form is Form.TABLE:
+        _print_report(report, started=yes)
+    else:
+        render.print_data(render.as_data(report), form.value)
+    if yes and not report.succeeded:
+        failed = [f"{one.task}/{one.role} status {one.status}" for one in report.exits if one.status]
+        raise LaunchError(
+            "not every role ended well",
+            got=", ".join(failed) or f"{len(report.survivors)} survivors",
+            way_out=f"see the logs in {folder}",
+        )
+
+
+def _print_report(report: LaunchReport, *, started: bool) -> None:
+    import shlex  # noqa: PLC0415  # only here
+
+    for agent in report.agents:
+        render.print_text(f"{agent.task}/{agent.role} on {agent.node}: {shlex.join(agent.argv)}")
+    if not started:
+        render.note(f"dry run: nothing was started; --yes starts {len(report.agents)} agents on {report.node}")
+    for one in report.exits:
+        render.print_text(f"{one.task}/{one.role}: status {one.status}")
+    for left in report.survivors:
+        render.note(f"still running: {left}")
+
+
+def _read(path: Path) -> Manifest:
+    from libra_plan.planner.manifests.document import read_manifest  # noqa: PLC0415
+    from libra_plan.planner.manifests.store import CURRENT  # noqa: PLC0415
+
+    return read_manifest(path / CURRENT if path.is_dir() else path)

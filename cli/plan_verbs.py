@@ -1,0 +1,222 @@
+"""`solve`, `validate` and `explain`."""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from libra_plan.cli import render
+from libra_plan.cli.inputs import ClusterFlags, Inputs, read_inputs
+
+if TYPE_CHECKING:
+    from libra_plan.planner.plan import Plan
+    from libra_plan.planner.solvers.base import SolveParams
+
+__all__ = ["Form", "PolicyName", "register"]
+
+
+class Form(str, Enum):
+    """How a result is written."""
+
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+
+
+class PolicyName(str, Enum):
+    """What the plan maximises."""
+
+    THROUGHPUT = "throughput"
+    MAX_MIN = "max-min"
+
+
+Profiles = Annotated[
+    Path, typer.Argument(help="Profiles folder with workload.yaml; a path, or the name of a shipped one.")
+]
+Gpus = Annotated[int | None, typer.Option(help="Plan for N equal GPUs in nodes of --gpus-per-node.", min=1)]
+PerNode = Annotated[int, typer.Option(help="GPUs per node for --gpus.", min=1)]
+GpuClass = Annotated[str | None, typer.Option(help="GPU class for --gpus, when profiles have several.")]
+ClusterPath = Annotated[Path | None, typer.Option("--cluster", help="Cluster file with nodes and GPUs.")]
+Local = Annotated[bool, typer.Option("--local", help="Plan for the GPUs of this machine (NVML).")]
+PolicyOption = Annotated[PolicyName, typer.Option(help="What to maximise.")]
+TimeLimit = Annotated[float, typer.Option("--time-limit", help="Seconds to search.", min=0.01)]
+Gap = Annotated[float, typer.Option(help="Stop at this proven relative gap.", min=0.0)]
+Deterministic = Annotated[bool, typer.Option("--deterministic", help="The same plan bit for bit.")]
+AllowPrior = Annotated[
+    bool, typer.Option("--allow-prior", help="Let models answer beyond what was measured, and say so.")
+]
+Seed = Annotated[int, typer.Option(help="Seed of sampled lengths and of the solver.")]
+FormOption = Annotated[Form, typer.Option("--format", help="How to write the result.")]
+Running = Annotated[
+    Path | None, typer.Option("--from", help="Manifest of the running plan: moves cost, keeping is free.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verbs."""
+    app.command(help=_SOLVE)(solve)
+    app.command(help=_VALIDATE)(validate)
+    app.command(help=_EXPLAIN)(explain)
+
+
+_SOLVE = (
+    "Plan a workload on a cluster and print the plan, its proof and what waits.\n\n"
+    "Example: libra-plan solve profiles/ --gpus 8 --out run/\n\n"
+    "With --out the manifest is written to the folder, after an independent check; --format json prints "
+    "the manifest itself."
+)
+_VALIDATE = (
+    "Check a profiles folder, a cluster file or a manifest, and say what is wrong where.\n\n"
+    "Example: libra-plan validate profiles/"
+)
+_EXPLAIN = (
+    "Say for each task which limit binds and what one more GPU would bring.\n\n"
+    "Example: libra-plan explain profiles/ --gpus 8"
+)
+
+
+def solve(
+    profiles: Profiles,
+    gpus: Gpus = None,
+    gpus_per_node: PerNode = 8,
+    gpu_class: GpuClass = None,
+    cluster: ClusterPath = None,
+    local: Local = False,
+    policy: PolicyOption = PolicyName.THROUGHPUT,
+    time_limit: TimeLimit = 10.0,
+    gap: Gap = 1e-5,
+    deterministic: Deterministic = False,
+    running: Running = None,
+    out: Annotated[Path | None, typer.Option(help="Folder to write the manifest to.")] = None,
+    name: Annotated[str, typer.Option(help="Name of the plan in the manifest.")] = "libra-plan",
+    allow_prior: AllowPrior = False,
+    seed: Seed = 0,
+    form: FormOption = Form.TABLE,
+) -> None:
+    """Plan, verify, print and, when asked, write."""
+    from libra_plan.planner.manifests.build import build_manifest  # noqa: PLC0415
+    from libra_plan.planner.manifests.document import manifest_to_json, manifest_to_yaml  # noqa: PLC0415
+
+    flags = ClusterFlags(gpus, gpus_per_node, gpu_class, cluster, local)
+    running = _current(running, out)
+    inputs = read_inputs(
+        profiles, flags, policy=policy.value, running=running, allow_prior=allow_prior, seed=seed
+    )
+    _warn(inputs)
+    plan = _verified(inputs, _params(time_limit, gap, deterministic, seed))
+    parent = inputs.parent
+    manifest = build_manifest(
+        inputs.problem,
+        plan,
+        name=name if parent is None else parent.metadata.name,
+        parent=parent,
+        workload=inputs.folder.workload,
+    )
+    if form is Form.TABLE:
+        render.print_plan(inputs.problem, plan)
+    else:
+        text = manifest_to_json(manifest) if form is Form.JSON else manifest_to_yaml(manifest)
+        render.print_text(text.rstrip("\n"))
+    if out is not None:
+        _write(out, manifest)
+
+
+def _current(running: Path | None, out: Path | None) -> Path | None:
+    """Plan from the manifest that lies in the output folder, unless another one is named."""
+    if running is not None or out is None:
+        return running
+    from libra_plan.planner.manifests.store import CURRENT  # noqa: PLC0415
+
+    return out / CURRENT if (out / CURRENT).exists() else None
+
+
+def _write(out: Path, manifest: object) -> None:
+    from libra_plan.planner.manifests.manifest import Manifest  # noqa: PLC0415
+    from libra_plan.planner.manifests.store import CURRENT, write_manifest  # noqa: PLC0415
+
+    assert isinstance(manifest, Manifest)
+    for line in write_manifest(out, manifest).notes:
+        render.note(line)
+    render.note(f"written: {out / CURRENT} (generation {manifest.metadata.generation})")
+
+
+def _params(time_limit: float, gap: float, deterministic: bool, seed: int) -> SolveParams:
+    from libra_plan.planner.solvers.base import SolveParams  # noqa: PLC0415
+
+    return SolveParams(time_limit_s=time_limit, gap=gap, deterministic=deterministic, seed=seed)
+
+
+def _warn(inputs: Inputs) -> None:
+    workload = inputs.folder.workload
+    roles = [role for task in workload.tasks for role in task.roles] if workload is not None else []
+    for name in dict.fromkeys(name for role in roles for name in role.profiles):
+        aside = len(inputs.folder.profiles[name].set_aside)
+        if aside:
+            render.note(f"warning: {aside} rows of {name} are set aside; libra-plan validate says why")
+    if inputs.cluster.name.endswith("-assumed"):
+        node = inputs.cluster.nodes[0]
+        per_gpu = len(node.gpus)
+        render.note(
+            f"assumed per GPU: {(node.cpu_cores or 0) / per_gpu:g} CPU cores and "
+            f"{(node.host_memory_mib or 0) / per_gpu / 1024:g} GiB of host memory (give --cluster to state them)"
+        )
+
+
+def _verified(inputs: Inputs, params: SolveParams) -> Plan:
+    """Solve, and let the verifier look at the plan before anyone sees it."""
+    from libra_plan.planner.solvers.solve import solve as run  # noqa: PLC0415
+    from libra_plan.planner.verify import verify  # noqa: PLC0415
+
+    plan = run(inputs.problem, params).require_plan()
+    violations = verify(inputs.problem, plan)
+    if violations:
+        listed = "; ".join(str(each) for each in violations[:5])
+        raise RuntimeError(f"the plan breaks its own problem, a defect of ours: {listed}")
+    return plan
+
+
+def validate(path: Annotated[Path, typer.Argument(help="Profiles folder, cluster file or manifest.")]) -> None:
+    """Read everything there is to read, and say what it is."""
+    from libra_plan.cli.validation import describe  # noqa: PLC0415
+
+    for line in describe(path):
+        render.print_text(line)
+
+
+def explain(
+    profiles: Profiles,
+    gpus: Gpus = None,
+    gpus_per_node: PerNode = 8,
+    gpu_class: GpuClass = None,
+    cluster: ClusterPath = None,
+    local: Local = False,
+    policy: PolicyOption = PolicyName.THROUGHPUT,
+    time_limit: TimeLimit = 10.0,
+    gap: Gap = 1e-5,
+    deterministic: Deterministic = False,
+    running: Running = None,
+    allow_prior: AllowPrior = False,
+    seed: Seed = 0,
+    form: FormOption = Form.TABLE,
+) -> None:
+    """Solve and explain."""
+    from libra_plan.planner.explain import explain as run  # noqa: PLC0415
+
+    flags = ClusterFlags(gpus, gpus_per_node, gpu_class, cluster, local)
+    inputs = read_inputs(
+        profiles, flags, policy=policy.value, running=running, allow_prior=allow_prior, seed=seed
+    )
+    _warn(inputs)
+    params = _params(time_limit, gap, deterministic, seed)
+    plan = _verified(inputs, params)
+    explanation = run(inputs.problem, plan, params)
+    if form is Form.TABLE:
+        render.print_explanation(explanation)
+        for queued in plan.queued:
+            render.print_text(f"waits [{queued.code}] {queued.reason}")
+    else:
+        data = {"explanation": render.as_data(explanation), "queued": render.as_data(plan.queued)}
+        render.print_data(data, form.value)

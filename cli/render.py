@@ -1,0 +1,231 @@
+"""What people see: tables and GPU maps. The only module that prints; results go to stdout."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from libra_plan.models.topology import Cluster
+    from libra_plan.planner.explain import Explanation
+    from libra_plan.planner.plan import Plan, Pool, RunningTask
+    from libra_plan.planner.problem import Problem
+
+__all__ = ["note", "print_data", "print_explanation", "print_plan", "print_table", "print_text"]
+
+
+def print_text(text: str) -> None:
+    """Write a result."""
+    typer.echo(text)
+
+
+def note(text: str) -> None:
+    """Write what is no result: progress, warnings, what was written where."""
+    typer.echo(text, err=True)
+
+
+def print_data(data: object, form: str) -> None:
+    """Write a result as JSON or YAML."""
+    if form == "yaml":
+        import yaml  # noqa: PLC0415  # only for this form
+
+        typer.echo(yaml.safe_dump(data, sort_keys=False, allow_unicode=True), nl=False)
+    else:
+        typer.echo(json.dumps(data, indent=2, allow_nan=False, ensure_ascii=False))
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> None:
+    """Write a table: rules and colour on a terminal, plain aligned text when piped."""
+    if sys.stdout.isatty():
+        from rich.console import Console  # noqa: PLC0415  # only on a terminal
+        from rich.table import Table  # noqa: PLC0415
+        from rich.text import Text  # noqa: PLC0415
+
+        table = Table(header_style="bold")
+        for at, name in enumerate(columns):
+            table.add_column(name, justify="right" if at in right else "left")
+        for row in rows:
+            table.add_row(*(Text(cell) for cell in row))
+        Console().print(table)
+        return
+    widths = [max(len(cell) for cell in column) for column in zip(columns, *rows, strict=True)]
+    for row in (columns, *rows):
+        cells = [
+            cell.rjust(width) if at in right else cell.ljust(width)
+            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        typer.echo("  ".join(cells).rstrip())
+
+
+def print_plan(problem: Problem, plan: Plan) -> None:
+    """Write the plan: roles, tasks, the GPU map, what waits, and the proof."""
+    _print_roles(problem, plan)
+    typer.echo()
+    _print_tasks(problem, plan)
+    typer.echo()
+    _print_map(problem.cluster, plan)
+    for queued in plan.queued:
+        typer.echo(f"\nwaits [{queued.code}] {queued.reason}")
+    typer.echo()
+    _print_proof(plan)
+
+
+def _print_roles(problem: Problem, plan: Plan) -> None:
+    rows = []
+    for running in plan.running:
+        for number, role in enumerate(running.roles):
+            pool = _pool_of(running, role.role)
+            memory = problem.cluster.memory_mib(pool.gpu_class)
+            rows.append(
+                [
+                    running.task if number == 0 else "",
+                    role.role,
+                    f"{role.choice.option.replicas} × {role.choice.layout}",
+                    _by_node([str(gpu) for gpu in sorted(set(role.gpus))]),
+                    _seconds(role.choice.option.time_s.value),
+                    role.choice.option.time_s.origin.value,
+                    f"{role.choice.option.peak_mib / 1024:.1f}",
+                    f"{pool.peak_mib / 1024:.1f} of {memory / 1024:.1f}",
+                ]
+            )
+        for share in running.cpu:
+            rows.append(["", share.role, f"{share.workers} workers", f"{share.node} (CPU)", "", "", "", ""])
+    print_table(
+        ["task", "role", "layout", "GPUs", "stage s", "origin", "role GiB", "GPU GiB (upper bound)"],
+        rows,
+        right=(4, 6, 7),
+    )
+
+
+def _print_tasks(problem: Problem, plan: Plan) -> None:
+    rows = []
+    for running in plan.running:
+        task = problem.task_of[running.task]
+        step = running.column.step_time_s
+        times = {role.role: role.choice.option.time_s.value for role in running.roles}
+        slowest = max(times, key=lambda name: times[name])
+        rows.append(
+            [
+                running.task,
+                f"{task.weight:g}",
+                str(running.column.gpus),
+                _shape(running),
+                f"{_seconds(step.value)} ({_seconds(step.low)}–{_seconds(step.high)})",
+                f"{slowest} {times[slowest] / sum(times.values()):.0%}",
+                "?" if task.samples_per_step is None else f"{task.samples_per_step / step.value:.3g}",
+                "?" if task.tokens_per_step is None else f"{task.tokens_per_step / step.value:,.0f}",
+                f"{running.normalised:.3f}",
+                "moved" if running.moved else "",
+            ]
+        )
+    print_table(
+        ["task", "weight", "GPUs", "pools", "step s", "bottleneck", "samples/s", "tokens/s", "× fair share", ""],
+        rows,
+        right=(1, 2, 4, 6, 7, 8),
+    )
+
+
+def _shape(running: RunningTask) -> str:
+    """Write phases and pools as in `rollout | reference+actor`; `zzz` marks pools that sleep."""
+    phases = []
+    for phase in running.column.phases:
+        pools = [
+            "+".join(choice.role for choice in pool.choices)
+            + (" zzz" if pool.memory_mode.value == "sleep" else "")
+            for pool in phase.pools
+        ]
+        phases.append(" | ".join(pools))
+    return " ; ".join(phases)
+
+
+def _print_map(cluster: Cluster, plan: Plan) -> None:
+    """Draw one line a node, one letter a GPU; nodes that look alike are drawn once."""
+    letters = {running.task: chr(ord("A") + at % 26) for at, running in enumerate(plan.running)}
+    owner = {gpu: letters[running.task] for running in plan.running for gpu in running.gpus}
+    lines: dict[str, list[str]] = {}
+    for node in cluster:
+        drawn = " ".join(owner.get(gpu.id, "·") for gpu in node.gpus)
+        lines.setdefault(drawn, []).append(node.id)
+    width = max(len(_span(names)) for names in lines.values())
+    for drawn, names in lines.items():
+        typer.echo(f"{_span(names).ljust(width)}  {drawn}")
+    typer.echo("  ".join([*(f"{letter} = {task}" for task, letter in letters.items()), "· = free"]))
+
+
+def _span(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{names[0]} … {names[-1]} ({len(names)} nodes)"
+
+
+def _print_proof(plan: Plan) -> None:
+    proof = plan.certificate
+    objective = "worst task's × fair share" if proof.policy == "max-min" else "Σ weight × fair share"
+    typer.echo(
+        f"{proof.status.value}: {objective} = {proof.objective:.6f}, no plan exceeds {proof.bound:.6f} "
+        f"(gap {proof.gap:.2e}; bounds: {_named(proof.bounds)}; {proof.columns} columns)"
+    )
+    if proof.baselines:
+        typer.echo(f"for comparison: {_named(proof.baselines)}")
+
+
+def _named(values: Sequence[tuple[str, float]]) -> str:
+    return ", ".join(f"{name} {value:.6f}" for name, value in values)
+
+
+def print_explanation(explanation: Explanation) -> None:
+    """Write what binds every task and what one more GPU would bring."""
+    for task in explanation.tasks:
+        typer.echo(f"{task.task}: {task.bottleneck} takes {task.share:.0%} of the step")
+        typer.echo(f"  binds: {task.binding}")
+        if task.one_more_gpu_gain is not None and task.gpus_needed is not None:
+            plural = "GPU" if task.gpus_needed == 1 else "GPUs"
+            typer.echo(f"  {task.gpus_needed} more {plural}: {task.one_more_gpu_gain:+.1%} throughput")
+        for line in task.notes:
+            typer.echo(f"  {line}")
+        for other in task.alternatives:
+            typer.echo(f"  {other.arrangement}: step {_seconds(other.step_time_s)} s on {other.gpus} GPUs")
+    for more in explanation.one_more_gpu:
+        goes = ", ".join(more.goes_to) or "no task"
+        typer.echo(f"one more {more.gpu_class}: objective {more.gain:+.4f}, goes to {goes}")
+
+
+def _pool_of(running: RunningTask, role: str) -> Pool:
+    return next(
+        pool
+        for phase in running.column.phases
+        for pool in phase.pools
+        if any(choice.role == role for choice in pool.choices)
+    )
+
+
+def _by_node(gpus: Sequence[str]) -> str:
+    """Write `node0:0-3,6` for GPUs by node."""
+    nodes: dict[str, list[int]] = {}
+    for gpu in gpus:
+        node, _, index = gpu.rpartition(":")
+        nodes.setdefault(node, []).append(int(index))
+    return " ".join(f"{node}:{_ranges(sorted(indices))}" for node, indices in nodes.items())
+
+
+def _ranges(indices: Sequence[int]) -> str:
+    runs: list[list[int]] = []
+    for index in indices:
+        if runs and index == runs[-1][-1] + 1:
+            runs[-1].append(index)
+        else:
+            runs.append([index])
+    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.3g}" if value < 100 else f"{value:,.0f}"
+
+
+def as_data(value: Any) -> Any:
+    """Turn frozen results into plain data for JSON and YAML."""
+    import msgspec  # noqa: PLC0415  # with the verbs that need it
+
+    return msgspec.to_builtins(value, str_keys=True)

@@ -1,0 +1,111 @@
+"""Check what a plan says of its worth: rates, moves, the objective and the bound on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from libra_plan.planner.plan import Plan, RunningTask, Status
+from libra_plan.planner.problem import HeldTask, Policy, Problem
+from libra_plan.planner.verify_reference import reference_is_cheap, reference_steps_per_s
+from libra_plan.planner.verify_rules import Violation, close
+
+__all__ = ["check_proof"]
+
+LOOSE = 1e-6  # relative: what passed through a solver
+
+Found = Iterator[Violation]
+
+
+def check_proof(problem: Problem, plan: Plan) -> Found:
+    """Yield where rates, moves, objective, bound or gap are not what the plan and problem make."""
+    for running in plan.running:
+        yield from _rate(problem, running)
+        moved = _moved(problem, running)
+        if running.moved != moved:
+            yield Violation("moved", f"says moved {running.moved}, it is {moved}", running.task)
+    if plan.certificate.policy != problem.policy.value:
+        yield Violation(
+            "policy", f"is for {plan.certificate.policy}, not {problem.policy.value}", "certificate"
+        )
+    yield from _objective(problem, plan)
+    yield from _bound(plan)
+
+
+def _rate(problem: Problem, running: RunningTask) -> Found:
+    """The throughput is the column's against what the task alone would reach on its fair share."""
+    if not running.normalised > 0:  # also finds NaN
+        yield Violation("normalised", f"its throughput is {running.normalised}, not above 0", running.task)
+        return
+    task = problem.task_of[running.task]
+    if not reference_is_cheap(problem, task):
+        return
+    reference = reference_steps_per_s(problem, task)
+    own = None if reference is None else running.column.steps_per_s / reference
+    if own is None or not close(running.normalised, own, LOOSE):
+        yield Violation("normalised", f"says {running.normalised}, alone it makes {own}", running.task)
+
+
+def _moved(problem: Problem, running: RunningTask) -> bool:
+    """Tell whether a task of the running plan does not keep exactly its layouts and GPUs."""
+    held = _held(problem, running.task)
+    if held is None:
+        return False
+    was = {role.role: (role.layout, role.replicas) for role in held.roles}
+    now = {placed.role: (placed.choice.layout, placed.replicas) for placed in running.roles}
+    return was != now
+
+
+def _held(problem: Problem, task: str) -> HeldTask | None:
+    return next((held for held in problem.running if held.task == task), None)
+
+
+def _worth(problem: Problem, running: RunningTask) -> float:
+    """Give weight times throughput, less what a move loses of the horizon."""
+    task = problem.task_of[running.task]
+    kept = 1.0
+    if _moved(problem, running):
+        kept = max(0.0, 1.0 - task.restart_s / problem.horizon_s)
+    return task.weight * running.normalised * kept
+
+
+def _objective(problem: Problem, plan: Plan) -> Found:
+    told = plan.certificate.objective
+    if problem.policy is Policy.THROUGHPUT:
+        possible = {sum(_worth(problem, running) for running in plan.running)}
+    else:
+        possible = _least(problem, plan)
+    if not any(close(told, own, LOOSE) for own in possible):
+        own = " or ".join(f"{value:.9g}" for value in sorted(possible))
+        yield Violation("objective", f"says {told}, the running tasks make {own}", "certificate")
+
+
+def _least(problem: Problem, plan: Plan) -> set[float]:
+    """Give the least throughput; a waiting task counts 0, unless nothing could run it.
+
+    Where trying every column of a waiting task is not cheap, both are possible.
+    """
+    running = min((task.normalised for task in plan.running), default=0.0)
+    waiting = [problem.task_of[queued.task] for queued in plan.queued]
+    if not all(reference_is_cheap(problem, task) for task in waiting):
+        return {0.0, running}
+    able = any(reference_steps_per_s(problem, task) is not None for task in waiting)
+    return {0.0 if able else running}
+
+
+def _bound(plan: Plan) -> Found:
+    """The bound is above the objective, the least of those named, and the gap is between them."""
+    proof = plan.certificate
+    where = "certificate"
+    slack = LOOSE * max(1.0, abs(proof.objective))
+    if not proof.bound >= proof.objective - slack:
+        yield Violation("bound", f"bound {proof.bound} is below objective {proof.objective}", where)
+    if proof.bounds and not close(proof.bound, min(value for _, value in proof.bounds), LOOSE):
+        yield Violation("bound", f"bound {proof.bound} is not the least of {proof.bounds}", where)
+    gap = (proof.bound - proof.objective) / max(abs(proof.objective), 1e-9)
+    if not close(max(proof.gap, 0.0), max(gap, 0.0), LOOSE):
+        yield Violation("gap", f"says gap {proof.gap}, bound and objective make {gap}", where)
+    if proof.status is Status.OPTIMAL and gap > 1e-3:
+        yield Violation("status", f"says optimal with a gap of {gap}", where)
+    for name, value in proof.baselines:
+        if proof.policy == Policy.THROUGHPUT.value and value > proof.objective + slack:
+            yield Violation("baseline", f"{name} reaches {value}, the plan {proof.objective}", where)

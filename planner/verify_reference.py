@@ -1,0 +1,189 @@
+"""What a task alone would reach on its weighted fair share, found by trying every column.
+
+The verifier recomputes it where that is cheap, so that a plan cannot look good by a wrong yardstick.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from itertools import product
+from math import prod
+
+from libra_plan.models.topology import Cluster
+from libra_plan.planner.plan import MemoryMode
+from libra_plan.planner.problem import CouplingKind, Problem, Role, StageOption, Task
+from libra_plan.planner.verify_rules import Turn, arrangement_of, column_peak_mib, step_times
+
+__all__ = ["reference_is_cheap", "reference_steps_per_s"]
+
+MOST_GPUS = 16
+MOST_COMBINATIONS = 20_000
+
+Pools = tuple[tuple[int, ...], ...]
+Shape = tuple[Pools, ...]
+
+
+def reference_is_cheap(problem: Problem, task: Task) -> bool:
+    """Tell whether trying every column of the task takes well under a second."""
+    combinations = prod(len(role.options) for role in task.gpu_roles) * 4 ** len(task.gpu_roles)
+    return len(problem.cluster.gpus) <= MOST_GPUS and combinations <= MOST_COMBINATIONS
+
+
+def reference_steps_per_s(problem: Problem, task: Task) -> float | None:
+    """Give the task's best rate on its share of the GPUs, steps/s; None when it has no column.
+
+    The share is all GPUs times the task's part of all weights. When no column is that small, the
+    rate of the smallest one counts in proportion.
+    """
+    share = len(problem.cluster.gpus) * task.weight / sum(each.weight for each in problem.tasks)
+    columns = list(_columns(problem.cluster, task))
+    if not columns:
+        return None
+    inside = [steps_per_s for gpus, steps_per_s in columns if gpus <= share + 1e-9]
+    if inside:
+        return max(inside)
+    fewest = min(gpus for gpus, _ in columns)
+    return max(rate for gpus, rate in columns if gpus == fewest) * share / fewest
+
+
+def _columns(cluster: Cluster, task: Task) -> Iterator[tuple[int, float]]:
+    roles = task.gpu_roles
+    usable = [[option for option in role.options if _allowed(cluster, role, option)] for role in roles]
+    for shape in _shapes(task):
+        for options in product(*usable):
+            gpus = _gpus_needed(cluster, task, shape, options)
+            if gpus is None:
+                continue
+            for modes in _modes(shape):
+                ways = _ways(roles, options, shape, modes)
+                if _works(cluster, ways):
+                    yield gpus, 1.0 / step_times(task, ways)[0]
+
+
+def _allowed(cluster: Cluster, role: Role, option: StageOption) -> bool:
+    if option.gpu_class not in cluster.gpu_classes:
+        return False
+    if role.pinned_gpus and option.gpus != len(role.pinned_gpus):
+        return False
+    return role.min_gpus <= option.gpus and (role.max_gpus is None or option.gpus <= role.max_gpus)
+
+
+def _shapes(task: Task) -> Iterator[Shape]:
+    count = len(task.gpu_roles)
+    bound = any(role.pinned_gpus or role.excluded_gpus for role in task.roles)
+    runs_only = task.coupling.kind is CouplingKind.PIPELINED
+    for phases in _runs(tuple(range(count))):
+        several = len(phases) > 1
+        if several and bound:
+            continue
+        for shape in product(*(_runs(phase) if runs_only else _partitions(phase) for phase in phases)):
+            if several and all(len(pools) == 1 for pools in shape):
+                continue
+            named = [[[str(role) for role in pool] for pool in pools] for pools in shape]
+            if count == 1 or arrangement_of(named) in task.arrangements:
+                yield tuple(shape)
+
+
+def _runs(items: tuple[int, ...]) -> list[Pools]:
+    """List the ways to cut a sequence into runs."""
+    if not items:
+        return [()]
+    return [(items[:cut], *rest) for cut in range(1, len(items) + 1) for rest in _runs(items[cut:])]
+
+
+def _partitions(items: tuple[int, ...]) -> list[Pools]:
+    """List the ways to split a set into groups, whatever their order."""
+    if not items:
+        return [()]
+    first, rest = items[0], items[1:]
+    found: list[Pools] = []
+    for groups in _partitions(rest):
+        found.append(((first,), *groups))
+        found += [(*groups[:at], (first, *group), *groups[at + 1 :]) for at, group in enumerate(groups)]
+    return found
+
+
+def _gpus_needed(cluster: Cluster, task: Task, shape: Shape, options: tuple[StageOption, ...]) -> int | None:
+    """Count the GPUs of the column's blocks; None when an empty cluster has no room for them."""
+    pools = [[[options[role] for role in pool] for pool in phase] for phase in shape]
+    sharing = [options] if len(shape) > 1 else pools[0]  # those that take the same GPUs
+    if any(len({option.gpu_class for option in pool}) > 1 for pool in sharing):
+        return None
+    largest = max(option.layout.gpus_per_replica for option in options)
+    needed: Counter[tuple[str, int]] = Counter()
+    for phase in pools:
+        asked: Counter[tuple[str, int]] = Counter()
+        for pool in phase:
+            size = largest if len(shape) > 1 else max(option.layout.gpus_per_replica for option in pool)
+            blocks = [_blocks(cluster, option, size) for option in pool]
+            if None in blocks:
+                return None
+            asked[pool[0].gpu_class, size] += max(number for number in blocks if number is not None)
+        needed |= asked
+    if any(number > _room(cluster, *key) for key, number in needed.items()):
+        return None
+    gpus = sum(size * number for (_, size), number in needed.items())
+    return gpus if task.min_gpus <= gpus and (task.max_gpus is None or gpus <= task.max_gpus) else None
+
+
+def _blocks(cluster: Cluster, option: StageOption, block: int) -> int | None:
+    """Count the blocks that hold all replicas of a role, none of which may straddle two nodes."""
+    size, node = option.layout.gpus_per_replica, _node_size(cluster, option.gpu_class)
+    inside = block if block <= node else node
+    each = (block // inside) * (inside // size) if size <= inside else block // size
+    return -(-option.replicas // each) if each else None
+
+
+def _room(cluster: Cluster, gpu_class: str, block: int) -> int:
+    """Count the blocks of one size an empty cluster has; larger than a node, they are whole nodes."""
+    nodes = _node_gpus(cluster, gpu_class)
+    whole = max(nodes, default=0)
+    if block <= whole:
+        return sum(gpus // block for gpus in nodes)
+    return nodes.count(whole) // (block // whole) if whole and block % whole == 0 else 0
+
+
+def _node_size(cluster: Cluster, gpu_class: str) -> int:
+    return max(_node_gpus(cluster, gpu_class), default=0)
+
+
+def _node_gpus(cluster: Cluster, gpu_class: str) -> list[int]:
+    return [sum(gpu.gpu_class == gpu_class for gpu in node.gpus) for node in cluster.nodes]
+
+
+def _modes(shape: Shape) -> Iterator[tuple[MemoryMode, ...]]:
+    """List the memory modes of the pools: one for all when phases share GPUs."""
+    if len(shape) > 1:
+        for mode in MemoryMode:
+            yield (mode,) * sum(len(pools) for pools in shape)
+        return
+    yield from product(*(tuple(MemoryMode) if len(pool) > 1 else (MemoryMode.RESIDENT,) for pool in shape[0]))
+
+
+def _ways(
+    roles: tuple[Role, ...], options: tuple[StageOption, ...], shape: Shape, modes: tuple[MemoryMode, ...]
+) -> list[list[Turn]]:
+    mode = iter(modes)
+    return [
+        [
+            Turn(tuple(roles[role] for role in pool), tuple(options[role] for role in pool), next(mode))
+            for pool in pools
+        ]
+        for pools in shape
+    ]
+
+
+def _works(cluster: Cluster, ways: list[list[Turn]]) -> bool:
+    """Tell whether every role can do what its mode asks, within the memory of its GPUs."""
+    turns = [turn for phase in ways for turn in phase]
+    for turn in turns:
+        asleep = turn.mode is MemoryMode.SLEEP
+        if asleep and any(option.sleep_s is None or option.wake_s is None for option in turn.options):
+            return False
+    classes = {option.gpu_class for turn in turns for option in turn.options}
+    if len(classes) == 1:
+        return column_peak_mib(ways) <= cluster.memory_mib(*classes) + 1e-6
+    return all(
+        column_peak_mib([[turn]]) <= cluster.memory_mib(turn.options[0].gpu_class) + 1e-6 for turn in turns
+    )
