@@ -43,7 +43,7 @@ def _before(
     if version:
         typer.echo(f"libra-plan {__version__}")
         raise typer.Exit
-    context.default_map = default_map(config)
+    context.default_map = dict(default_map(config))
 
 
 def main() -> None:

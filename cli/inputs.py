@@ -49,11 +49,11 @@ def read_inputs(
     seed: int = 0,
 ) -> Inputs:
     """Load a profiles folder and price its workload on the cluster the flags name."""
-    from libra_plan.models.fit_cache import cache_folder, cached_fit  # noqa: PLC0415
-    from libra_plan.planner.manifests.document import placements_of, read_manifest  # noqa: PLC0415
-    from libra_plan.planner.pricing import price  # noqa: PLC0415
-    from libra_plan.planner.problem import Policy  # noqa: PLC0415
-    from libra_plan.profiles.catalog import find_folder, load_folder  # noqa: PLC0415
+    from libra_plan.models.fit_cache import cache_folder, cached_fit
+    from libra_plan.planner.manifests.document import placements_of, read_manifest
+    from libra_plan.planner.pricing import price
+    from libra_plan.planner.problem import Policy
+    from libra_plan.profiles.catalog import find_folder, load_folder
 
     folder = load_folder(find_folder(profiles))
     cluster = read_cluster(folder, flags)
@@ -73,16 +73,16 @@ def read_inputs(
 
 def read_cluster(folder: ProfilesFolder, flags: ClusterFlags) -> Cluster:
     """Build the cluster from --gpus, --local or --cluster, or else the folder's cluster.yaml."""
-    from libra_plan.models.clusters import cluster_of, uniform_cluster  # noqa: PLC0415
-    from libra_plan.profiles.catalog import load_cluster  # noqa: PLC0415
+    from libra_plan.models.clusters import cluster_of, uniform_cluster
+    from libra_plan.profiles.catalog import load_cluster
 
     named = [flags.gpus is not None, flags.cluster is not None, flags.local]
     if sum(named) > 1:
         raise InputError("more than one cluster was named", allowed="one of --gpus, --cluster, --local")
     measured = _measured_mib(folder)
     if flags.local:
-        from libra_plan.planner.telemetry.local import local_cluster  # noqa: PLC0415
-        from libra_plan.planner.telemetry.nvml import read_cards  # noqa: PLC0415
+        from libra_plan.planner.telemetry.local import local_cluster
+        from libra_plan.planner.telemetry.nvml import read_cards
 
         return local_cluster(read_cards(), _class_of(folder, measured))
     if flags.gpus is not None:
@@ -124,7 +124,9 @@ def _measured_mib(folder: ProfilesFolder) -> dict[str, float]:
 def _class_of(folder: ProfilesFolder, measured: dict[str, float]) -> dict[str, str]:
     """Map the names NVML gives GPUs to the classes that profiles are measured on."""
     hardware = [profile.file.hardware for profile in folder.profiles.values()]
-    return {each.nvml_name: each.gpu_class for each in hardware if each.nvml_name and each.gpu_class in measured}
+    return {
+        each.nvml_name: each.gpu_class for each in hardware if each.nvml_name and each.gpu_class in measured
+    }
 
 
 def _only_class(measured: dict[str, float]) -> str:

@@ -27,8 +27,7 @@ def register(app: typer.Typer) -> None:
 
 
 _EMIT = (
-    "Write a manifest as the files of a launcher.\n\n"
-    "Example: libra-plan emit torchrun run/ --out scripts/"
+    "Write a manifest as the files of a launcher.\n\nExample: libra-plan emit torchrun run/ --out scripts/"
 )
 _LAUNCH = (
     "Show what would be started on this host; start it with --yes.\n\n"
@@ -44,11 +43,13 @@ def emit(
     form: Annotated[Form, typer.Option("--format", help="How to write the list.")] = Form.TABLE,
 ) -> None:
     """Emit, or list emitters."""
-    from libra_plan.planner.manifests.base import emitters, find_emitter  # noqa: PLC0415
-    from libra_plan.planner.manifests.store import write_files  # noqa: PLC0415
+    from libra_plan.planner.manifests.base import emitters, find_emitter
+    from libra_plan.planner.manifests.store import write_files
 
     if list_:
-        known = {name: sorted(each.value for each in emitter.abilities) for name, emitter in emitters().items()}
+        known = {
+            name: sorted(each.value for each in emitter.abilities) for name, emitter in emitters().items()
+        }
         if form is Form.TABLE:
             render.print_table(["launcher", "can express"], [[n, ", ".join(a)] for n, a in known.items()])
         else:
@@ -83,8 +84,8 @@ def launch(
     form: Annotated[Form, typer.Option("--format", help="How to write the report.")] = Form.TABLE,
 ) -> None:
     """Launch a manifest's roles on this host, and wait for them."""
-    from libra_plan.planner.launch import launch as run  # noqa: PLC0415
-    from libra_plan.planner.launch_gpus import gpus_free  # noqa: PLC0415
+    from libra_plan.planner.launch import launch as run
+    from libra_plan.planner.launch_gpus import gpus_free
 
     report = run(
         _read(manifest),
@@ -109,12 +110,14 @@ def launch(
 
 
 def _print_report(report: LaunchReport, *, started: bool) -> None:
-    import shlex  # noqa: PLC0415  # only here
+    import shlex  # only here
 
     for agent in report.agents:
         render.print_text(f"{agent.task}/{agent.role} on {agent.node}: {shlex.join(agent.argv)}")
     if not started:
-        render.note(f"dry run: nothing was started; --yes starts {len(report.agents)} agents on {report.node}")
+        render.note(
+            f"dry run: nothing was started; --yes starts {len(report.agents)} agents on {report.node}"
+        )
     for one in report.exits:
         render.print_text(f"{one.task}/{one.role}: status {one.status}")
     for left in report.survivors:
@@ -122,7 +125,7 @@ def _print_report(report: LaunchReport, *, started: bool) -> None:
 
 
 def _read(path: Path) -> Manifest:
-    from libra_plan.planner.manifests.document import read_manifest  # noqa: PLC0415
-    from libra_plan.planner.manifests.store import CURRENT  # noqa: PLC0415
+    from libra_plan.planner.manifests.document import read_manifest
+    from libra_plan.planner.manifests.store import CURRENT
 
     return read_manifest(path / CURRENT if path.is_dir() else path)

@@ -97,8 +97,8 @@ def solve(
     form: FormOption = Form.TABLE,
 ) -> None:
     """Plan, verify, print and, when asked, write."""
-    from libra_plan.planner.manifests.build import build_manifest  # noqa: PLC0415
-    from libra_plan.planner.manifests.document import manifest_to_json, manifest_to_yaml  # noqa: PLC0415
+    from libra_plan.planner.manifests.build import build_manifest
+    from libra_plan.planner.manifests.document import manifest_to_json, manifest_to_yaml
 
     flags = ClusterFlags(gpus, gpus_per_node, gpu_class, cluster, local)
     running = _current(running, out)
@@ -128,14 +128,14 @@ def _current(running: Path | None, out: Path | None) -> Path | None:
     """Plan from the manifest that lies in the output folder, unless another one is named."""
     if running is not None or out is None:
         return running
-    from libra_plan.planner.manifests.store import CURRENT  # noqa: PLC0415
+    from libra_plan.planner.manifests.store import CURRENT
 
     return out / CURRENT if (out / CURRENT).exists() else None
 
 
 def _write(out: Path, manifest: object) -> None:
-    from libra_plan.planner.manifests.manifest import Manifest  # noqa: PLC0415
-    from libra_plan.planner.manifests.store import CURRENT, write_manifest  # noqa: PLC0415
+    from libra_plan.planner.manifests.manifest import Manifest
+    from libra_plan.planner.manifests.store import CURRENT, write_manifest
 
     assert isinstance(manifest, Manifest)
     for line in write_manifest(out, manifest).notes:
@@ -144,7 +144,7 @@ def _write(out: Path, manifest: object) -> None:
 
 
 def _params(time_limit: float, gap: float, deterministic: bool, seed: int) -> SolveParams:
-    from libra_plan.planner.solvers.base import SolveParams  # noqa: PLC0415
+    from libra_plan.planner.solvers.base import SolveParams
 
     return SolveParams(time_limit_s=time_limit, gap=gap, deterministic=deterministic, seed=seed)
 
@@ -167,8 +167,8 @@ def _warn(inputs: Inputs) -> None:
 
 def _verified(inputs: Inputs, params: SolveParams) -> Plan:
     """Solve, and let the verifier look at the plan before anyone sees it."""
-    from libra_plan.planner.solvers.solve import solve as run  # noqa: PLC0415
-    from libra_plan.planner.verify import verify  # noqa: PLC0415
+    from libra_plan.planner.solvers.solve import solve as run
+    from libra_plan.planner.verify import verify
 
     plan = run(inputs.problem, params).require_plan()
     violations = verify(inputs.problem, plan)
@@ -178,9 +178,11 @@ def _verified(inputs: Inputs, params: SolveParams) -> Plan:
     return plan
 
 
-def validate(path: Annotated[Path, typer.Argument(help="Profiles folder, cluster file or manifest.")]) -> None:
+def validate(
+    path: Annotated[Path, typer.Argument(help="Profiles folder, cluster file or manifest.")],
+) -> None:
     """Read everything there is to read, and say what it is."""
-    from libra_plan.cli.validation import describe  # noqa: PLC0415
+    from libra_plan.cli.validation import describe
 
     for line in describe(path):
         render.print_text(line)
@@ -203,7 +205,7 @@ def explain(
     form: FormOption = Form.TABLE,
 ) -> None:
     """Solve and explain."""
-    from libra_plan.planner.explain import explain as run  # noqa: PLC0415
+    from libra_plan.planner.explain import explain as run
 
     flags = ClusterFlags(gpus, gpus_per_node, gpu_class, cluster, local)
     inputs = read_inputs(

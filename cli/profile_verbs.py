@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Measure, import, fit and check profiles.")
+app = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=None, help="Measure, import, fit and check profiles."
+)
 
 
 @app.command(
@@ -28,9 +30,9 @@ def fit(
     form: Annotated[Form, typer.Option("--format", help="How to write the result.")] = Form.TABLE,
 ) -> None:
     """Fit, keep the fits in the cache, print their errors."""
-    from libra_plan.models.crossval import cross_validate  # noqa: PLC0415
-    from libra_plan.models.fit_cache import cache_folder, cached_fit  # noqa: PLC0415
-    from libra_plan.profiles.catalog import find_folder, load_folder  # noqa: PLC0415
+    from libra_plan.models.crossval import cross_validate
+    from libra_plan.models.fit_cache import cache_folder, cached_fit
+    from libra_plan.profiles.catalog import find_folder, load_folder
 
     folder = load_folder(find_folder(profiles))
     cache = cache_folder(os.environ)

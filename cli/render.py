@@ -31,7 +31,7 @@ def note(text: str) -> None:
 def print_data(data: object, form: str) -> None:
     """Write a result as JSON or YAML."""
     if form == "yaml":
-        import yaml  # noqa: PLC0415  # only for this form
+        import yaml  # only for this form
 
         typer.echo(yaml.safe_dump(data, sort_keys=False, allow_unicode=True), nl=False)
     else:
@@ -41,9 +41,9 @@ def print_data(data: object, form: str) -> None:
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> None:
     """Write a table: rules and colour on a terminal, plain aligned text when piped."""
     if sys.stdout.isatty():
-        from rich.console import Console  # noqa: PLC0415  # only on a terminal
-        from rich.table import Table  # noqa: PLC0415
-        from rich.text import Text  # noqa: PLC0415
+        from rich.console import Console  # only on a terminal
+        from rich.table import Table
+        from rich.text import Text
 
         table = Table(header_style="bold")
         for at, name in enumerate(columns):
@@ -123,7 +123,18 @@ def _print_tasks(problem: Problem, plan: Plan) -> None:
             ]
         )
     print_table(
-        ["task", "weight", "GPUs", "pools", "step s", "bottleneck", "samples/s", "tokens/s", "× fair share", ""],
+        [
+            "task",
+            "weight",
+            "GPUs",
+            "pools",
+            "step s",
+            "bottleneck",
+            "samples/s",
+            "tokens/s",
+            "× fair share",
+            "",
+        ],
         rows,
         right=(1, 2, 4, 6, 7, 8),
     )
@@ -226,6 +237,6 @@ def _seconds(value: float) -> str:
 
 def as_data(value: Any) -> Any:
     """Turn frozen results into plain data for JSON and YAML."""
-    import msgspec  # noqa: PLC0415  # with the verbs that need it
+    import msgspec  # with the verbs that need it
 
     return msgspec.to_builtins(value, str_keys=True)

@@ -17,7 +17,7 @@ def default_map(config: str | None) -> Mapping[str, object]:
     path = Path(config or SETTINGS)
     if config is None and not path.is_file():
         return {}
-    from libra_plan.profiles.document import read_document  # noqa: PLC0415  # only when there is a file
+    from libra_plan.profiles.document import read_document  # only when there is a file
 
     document = read_document(path)
     if not isinstance(document.data, dict):
@@ -33,7 +33,9 @@ def default_map(config: str | None) -> Mapping[str, object]:
 def _options(verb: str, options: object, path: Path) -> dict[str, object]:
     if not isinstance(options, dict):
         raise InputError(
-            "settings of a verb must be a mapping", got=options, allowed="{policy: max-min}",
+            "settings of a verb must be a mapping",
+            got=options,
+            allowed="{policy: max-min}",
             where=Where(str(path), key=verb),
         )
     return {name.replace("-", "_"): value for name, value in options.items()}

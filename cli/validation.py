@@ -25,7 +25,9 @@ def describe(path: Path) -> Iterator[str]:
     if isinstance(data, dict) and data.get("kind") == KIND:
         manifest = read_manifest(path)
         require_sound(manifest)
-        gpus = {gpu for task in manifest.spec.tasks for role in task.roles for r in role.replicas for gpu in r}
+        gpus = {
+            gpu for task in manifest.spec.tasks for role in task.roles for r in role.replicas for gpu in r
+        }
         yield (
             f"{path}: manifest {manifest.metadata.name}, generation {manifest.metadata.generation}, "
             f"{len(manifest.spec.tasks)} tasks on {len(gpus)} GPUs: sound"

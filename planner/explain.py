@@ -67,7 +67,9 @@ class Explanation:
 def explain(problem: Problem, plan: Plan, params: SolveParams | None = None) -> Explanation:
     """Explain a plan of a problem; solves once more for each GPU class of the cluster."""
     tasks = tuple(_task(problem, running) for running in plan.running)
-    more = (_with_one_more(problem, plan, name, params or SolveParams()) for name in problem.cluster.gpu_classes)
+    more = (
+        _with_one_more(problem, plan, name, params or SolveParams()) for name in problem.cluster.gpu_classes
+    )
     return Explanation(tasks, tuple(each for each in more if each is not None))
 
 
@@ -139,7 +141,9 @@ def _notes(column: Column, bottleneck: str) -> tuple[str, ...]:
         for pool in phase.pools:
             if pool.memory_mode is MemoryMode.SLEEP:
                 names = ", ".join(choice.role for choice in pool.choices)
-                notes.append(f"{names} put their state to host memory in turn: together it does not pay to stay")
+                notes.append(
+                    f"{names} put their state to host memory in turn: together it does not pay to stay"
+                )
             for choice in pool.choices:
                 if choice.role == bottleneck:
                     notes += choice.option.notes
@@ -182,4 +186,3 @@ def _with_one_more(problem: Problem, plan: Plan, gpu_class: str, params: SolvePa
     )
     objective = result.plan.certificate.objective
     return OneMoreGpu(gpu_class, objective, objective - plan.certificate.objective, changed)
-

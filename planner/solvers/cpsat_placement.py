@@ -55,8 +55,8 @@ def assign_nodes(
         _add_item(model, variables, number, item, cluster, free)
     for number, need in enumerate(cpu_needs):
         for node in cluster:
-            variables.workers[number, node.id] = model.NewIntVar(0, need.workers, f"e_{number}_{node.id}")
-        model.Add(sum(variables.workers[number, node.id] for node in cluster) == need.workers)
+            variables.workers[number, node.id] = model.new_int_var(0, need.workers, f"e_{number}_{node.id}")
+        model.add(sum(variables.workers[number, node.id] for node in cluster) == need.workers)
     for node in cluster:
         _add_gpu_room(model, variables, items, node, free)
         _add_host_room(model, variables, items, cpu_needs, node, used_cores, used_host_mib)
@@ -88,14 +88,14 @@ def _add_item(
         for node in cluster:
             usable = [gpu for gpu in _free_of_class(cluster, free[node.id], item) if gpu not in item.excluded]
             if len(usable) == full:
-                variables.whole[number, node.id] = model.NewBoolVar(f"w_{number}_{node.id}")
+                variables.whole[number, node.id] = model.new_bool_var(f"w_{number}_{node.id}")
                 terms.append(variables.whole[number, node.id])
-        model.Add(sum(terms) == item.blocks * (item.block_gpus // full))
+        model.add(sum(terms) == item.blocks * (item.block_gpus // full))
         return
     for node in cluster:
         usable = _free_of_class(cluster, free[node.id], item)
         most = min(item.blocks, len(usable) // item.block_gpus)
-        count = model.NewIntVar(0, most, f"y_{number}_{node.id}")
+        count = model.new_int_var(0, most, f"y_{number}_{node.id}")
         variables.blocks[number, node.id] = count
         terms.append(count)
         if item.by_id:
@@ -103,15 +103,15 @@ def _add_item(
             for gpu in usable:
                 if gpu in item.excluded:
                     continue
-                variables.gpus[number, gpu] = model.NewBoolVar(f"a_{number}_{gpu}")
+                variables.gpus[number, gpu] = model.new_bool_var(f"a_{number}_{gpu}")
                 taken.append(variables.gpus[number, gpu])
-            model.Add(sum(taken) == item.block_gpus * count)
-    model.Add(sum(terms) == item.blocks)
+            model.add(sum(taken) == item.block_gpus * count)
+    model.add(sum(terms) == item.blocks)
     for gpu in sorted(item.pinned):
         if (number, gpu) in variables.gpus:
-            model.Add(variables.gpus[number, gpu] == 1)
+            model.add(variables.gpus[number, gpu] == 1)
         else:
-            model.AddBoolOr([])  # a pinned GPU that is not free: nothing can be placed
+            model.add_bool_or([])  # a pinned GPU that is not free: nothing can be placed
 
 
 def _free_of_class(cluster: Cluster, free: Sequence[GpuId], item: Item) -> list[GpuId]:
@@ -139,11 +139,11 @@ def _add_gpu_room(
             if item.gpu_class == gpu_class and (number, node.id) in variables.whole
         ]
         if taken:
-            model.Add(sum(taken) <= room)
+            model.add(sum(taken) <= room)
     for gpu in free[node.id]:
         same = [x for (_, other), x in variables.gpus.items() if other == gpu]
         if len(same) > 1:
-            model.AddAtMostOne(same)
+            model.add_at_most_one(same)
 
 
 def _add_host_room(
@@ -172,7 +172,7 @@ def _add_host_room(
             if each:
                 terms.append(math.ceil(each * unit - 1e-9) * variables.workers[number, node.id])
         if terms:
-            model.Add(sum(terms) <= max(0, math.floor(limit * unit + 1e-9)))
+            model.add(sum(terms) <= max(0, math.floor(limit * unit + 1e-9)))
 
     add(
         (node.cpu_cores or 0.0) - used_cores.get(node.id, 0.0),
@@ -207,9 +207,9 @@ def _cost(
                 if node_id == node.id and items[number].task == task
             ]
             if here and len(order) > 1:
-                touched = model.NewBoolVar(f"u_{task}_{node.id}")
+                touched = model.new_bool_var(f"u_{task}_{node.id}")
                 for count in here:
-                    model.Add(count == 0).OnlyEnforceIf(~touched)
+                    model.add(count == 0).only_enforce_if(~touched)
                 terms.append(100 * len(order) * touched)
     return sum(terms)
 
@@ -226,16 +226,16 @@ def _hint(model: cp_model.CpModel, variables: _Variables, start: NodeAssignment)
 def _read(solver: cp_model.CpSolver, variables: _Variables, items: Sequence[Item]) -> NodeAssignment:
     whole: dict[int, list[str]] = {}
     for (number, node_id), x in variables.whole.items():
-        if solver.Value(x):
+        if solver.value(x):
             whole.setdefault(number, []).append(node_id)
     gpus = {
-        number: frozenset(gpu for (n, gpu), x in variables.gpus.items() if n == number and solver.Value(x))
+        number: frozenset(gpu for (n, gpu), x in variables.gpus.items() if n == number and solver.value(x))
         for number, item in enumerate(items)
         if item.by_id
     }
     return NodeAssignment(
-        {at: solver.Value(x) for at, x in variables.blocks.items() if solver.Value(x)},
+        {at: solver.value(x) for at, x in variables.blocks.items() if solver.value(x)},
         {number: tuple(nodes) for number, nodes in whole.items()},
         gpus,
-        {at: solver.Value(x) for at, x in variables.workers.items() if solver.Value(x)},
+        {at: solver.value(x) for at, x in variables.workers.items() if solver.value(x)},
     )

@@ -10,6 +10,7 @@ from libra_plan.planner.solvers.worth import TaskCandidates
 
 __all__ = ["lp_bound", "lp_worst_bound"]
 
+_OPTIMAL = 1  # the same number in PuLP 3 (LpSolutionOptimal) and 4 (LpSolveStatus.Optimal)
 _SAFETY = 1e-9  # relative: HiGHS's optimum is true to about this, and a bound must not be below it
 
 
@@ -48,9 +49,11 @@ def _solve(tasks: Sequence[TaskCandidates], rows: Sequence[Row], worst: Sequence
     for row in rows:
         if row.coefficients:
             model += pulp.lpSum(k * chosen[at] for at, k in row.coefficients.items()) <= row.limit
-    model.solve(solver)
-    # `status` reads Optimal at a time limit too; `sol_status` tells an optimum from an incumbent.
-    if model.sol_status != pulp.LpSolutionOptimal:
+    ended = model.solve(solver)
+    # PuLP 3 keeps the outcome on the model (where `status` reads Optimal at a time limit too, and
+    # `sol_status` tells); PuLP 4 returns it.
+    outcome = model.sol_status if hasattr(model, "sol_status") else ended.status
+    if outcome != _OPTIMAL:
         return None
     value = pulp.value(model.objective)
     if value is None or not math.isfinite(value):

@@ -175,8 +175,8 @@ def _blocks_by_item(
             result[number].append(
                 tuple(gpu for node in group for gpu in left[node] if _is(cluster, gpu, item))
             )
-            for node in group:
-                left[node] = [gpu for gpu in left[node] if not _is(cluster, gpu, item)]
+            for name in group:
+                left[name] = [gpu for gpu in left[name] if not _is(cluster, gpu, item)]
         for node_ in cluster:
             for _ in range(assigned.blocks.get((number, node_.id), 0)):
                 block = _take(cluster, left[node_.id], item)
