@@ -161,7 +161,8 @@ def _warn(inputs: Inputs) -> None:
         per_gpu = len(node.gpus)
         render.note(
             f"assumed per GPU: {(node.cpu_cores or 0) / per_gpu:g} CPU cores and "
-            f"{(node.host_memory_mib or 0) / per_gpu / 1024:g} GiB of host memory (give --cluster to state them)"
+            f"{(node.host_memory_mib or 0) / per_gpu / 1024:g} GiB of host memory "
+            "(give --cluster to state them)"
         )
 
 

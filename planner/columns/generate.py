@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 from libra_plan.models.quantities import Estimate, exactly, total
 from libra_plan.models.topology import Cluster
@@ -188,7 +189,7 @@ def fits_where(less: Column, more: Column) -> bool:
     otherwise fewer blocks of every single size.
     """
     sizes = sorted({(name, size) for name, size, _ in less.blocks + more.blocks})
-    nested = all(b % a == 0 for (m, a), (n, b) in zip(sizes, sizes[1:], strict=False) if m == n)
+    nested = all(b % a == 0 for (m, a), (n, b) in pairwise(sizes) if m == n)
     if nested:
         return all(
             gpus_in_blocks(less, name, size) <= gpus_in_blocks(more, name, size) for name, size in sizes

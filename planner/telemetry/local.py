@@ -1,4 +1,4 @@
-"""This machine as a cluster of one node."""
+"""See the machine the planner runs on as a cluster of one node."""
 
 from __future__ import annotations
 
