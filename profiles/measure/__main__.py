@@ -37,9 +37,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--train-precision", choices=("auto", "fp32-master/bf16", "bf16"), default="auto")
     parser.add_argument("--prefix", help="first part of the profile ids; the GPU class by default")
     parser.add_argument("--gpu-class", help="the cluster's word for this GPU, when writing profiles")
-    parser.add_argument("--source", help="where this was measured, for the provenance")
+    parser.add_argument("--source", help="name of the journal in the provenance")
     parser.add_argument("--journal-only", action="store_true", help="measure, write no profiles yet")
-    parser.add_argument("--write-only", action="store_true", help="write profiles from an earlier journal")
+    parser.add_argument("--write-only", type=Path, metavar="JOURNAL", help="write profiles from a journal")
     return parser
 
 
@@ -48,8 +48,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
     given = parser.parse_args(arguments)
     try:
-        if given.write_only:
-            journal = Journal(given.out / "journal.jsonl")
+        if given.write_only is not None:
+            if not given.write_only.is_file():
+                parser.error(f"no journal at {given.write_only}")
+            journal = Journal(given.write_only)
             folders = write_profiles(journal, given.out, source=given.source, gpu_class=given.gpu_class)
         elif given.model is None:
             parser.error("--model is needed to measure")

@@ -169,9 +169,9 @@ def _measure_phase(
     shown: Progress,
 ) -> Counts:
     """Measure one phase; the work, and with it the model, is let go on return."""
-    done = journal.done(profile)
-    if all(point in done for point in points):  # do not build a model for nothing
-        return Counts(done_before=len(points))
+    done = len(journal.done(profile).keys() & set(points))
+    if done == len(points) or clock() >= deadline:  # do not build a model for nothing
+        return Counts(done_before=done, left=len(points) - done)
     shown.begin(profile, len(points))
     workload = backend.work(phase)
 

@@ -11,6 +11,7 @@ from libra_plan.profiles.measure.journal import Journal, Record
 __all__ = ["write_profiles"]
 
 SCHEMA_VERSION = 1
+HEADER = "# Written by `python -m libra_plan.profiles.measure` from its journal.\n"
 # What a point of the journal and a row of points.csv have in common.
 _POINT_FIELDS = (
     "status",
@@ -37,15 +38,15 @@ def write_profiles(
 ) -> tuple[Path, ...]:
     """Write `<out_dir>/<profile>/profile.yaml` and `points.csv` for every profile with a point.
 
-    `source` is a sentence on where the measurement was made, for the provenance; `gpu_class`
-    renames the class, which must be the cluster's word for the GPU.
+    `source` names the journal for the provenance, which pins it by its digest; `gpu_class` renames
+    the class, which must be the cluster's word for the GPU.
     """
     folders = []
     for profile, setup in journal.setups.items():
         rows = [record for (name, _), record in sorted(journal.points.items()) if name == profile]
         if any(row["status"] == "ok" for row in rows):
             named = setup if gpu_class is None else _renamed(setup, gpu_class)
-            folders.append(_write_profile(out_dir / profile, named, rows, journal.path, source))
+            folders.append(_write_profile(out_dir, profile, named, rows, journal.path, source))
     return tuple(folders)
 
 
@@ -56,41 +57,35 @@ def _renamed(setup: Record, gpu_class: str) -> Record:
 
 
 def _write_profile(
-    folder: Path, setup: Record, rows: list[Record], journal: Path, source: str | None
+    out_dir: Path, profile: str, setup: Record, rows: list[Record], journal: Path, source: str | None
 ) -> Path:
     # Imported here: a bare GPU machine measures without them.
     import msgspec
-    import yaml
 
-    from libra_plan.profiles.points import write_points
+    from libra_plan.profiles.profile_folder import sha256_of, write_folder
     from libra_plan.profiles.schema import Point, ProfileFile
 
-    folder.mkdir(parents=True, exist_ok=True)
-    table = [msgspec.convert(_row(row, setup["phase"]), Point) for row in rows]
-    digest = write_points(folder / "points.csv", table)
     document = {
         "schema_version": SCHEMA_VERSION,
-        "id": folder.name,
+        "id": profile,
         **{key: _known(setup[key]) for key in ("phase", "model", "hardware", "software", "method")},
-        "provenance": _known(
-            {
-                "kind": "measured",
-                "points_sha256": digest,
-                "source": source or "libra-plan profile measure",
-                "licence": "Apache-2.0",
-            }
-        ),
+        "provenance": {
+            "kind": "measured",
+            "points_sha256": sha256_of(b""),  # filled in when the points are text
+            "source": source or journal.name,
+            "source_sha256": sha256_of(journal.read_bytes()),
+            "licence": "Apache-2.0",
+        },
         "notes": _notes(str(setup["phase"]), setup.get("notes")),
     }
     try:
-        msgspec.convert(document, ProfileFile)
+        file = msgspec.convert(document, ProfileFile)
+        points = [msgspec.convert(_row(row, setup["phase"]), Point) for row in rows]
     except msgspec.ValidationError as error:
         raise ProfileError(
-            "the journal holds no complete profile", got=error, where=Where(str(journal), key=folder.name)
+            "the journal holds no complete profile", got=error, where=Where(str(journal), key=profile)
         ) from error
-    text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=100)
-    (folder / "profile.yaml").write_text(text, encoding="utf-8")
-    return folder
+    return write_folder(out_dir, file, points, HEADER)
 
 
 def _notes(phase: str, notes: object) -> str:
