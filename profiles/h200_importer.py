@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import hashlib
 import io
 import json
 import math
@@ -19,9 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import yaml
 
-from libra_plan.profiles.points import points_text
+from libra_plan.profiles.profile_folder import folder_texts, sha256_of, yaml_text
 from libra_plan.profiles.schema import (
     Hardware,
     Method,
@@ -66,7 +64,7 @@ def import_h200(source_dir: str | Path, target_dir: str | Path) -> tuple[Path, .
     source, target = Path(source_dir), Path(target_dir)
     contents = {name: (source / name).read_bytes() for name in ("meta.json", PROFILES_SOURCE, SHARING_SOURCE)}
     files = profile_files(contents)
-    files["h200-switching/switching.yaml"] = _yaml(switching_file(contents[SHARING_SOURCE]))
+    files["h200-switching/switching.yaml"] = yaml_text(switching_file(contents[SHARING_SOURCE]), _HEADER)
     for name, text in files.items():
         path = target / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -82,7 +80,7 @@ def profile_files(contents: Mapping[str, bytes]) -> dict[str, str]:
     table = list(csv.DictReader(io.StringIO(contents[PROFILES_SOURCE].decode())))
     for model, role in sorted({(row["model"], row["role"]) for row in table}):
         rows = [row for row in table if (row["model"], row["role"]) == (model, role)]
-        profile = _csv_profile(rows, meta, _sha256(contents[PROFILES_SOURCE]))
+        profile = _csv_profile(rows, meta, sha256_of(contents[PROFILES_SOURCE]))
         _add(files, profile, [_csv_point(row) for row in rows])
     params = {row["model"]: int(row["params"]) for row in table}
     precision = {row["model"]: row["precision"] for row in table if row["role"] == "train"}
@@ -94,7 +92,7 @@ def profile_files(contents: Mapping[str, bytes]) -> dict[str, str]:
         profile = msgspec.structs.replace(
             base,
             software=_software(meta, "train", precision[model], "full", "ddp"),
-            provenance=_provenance(SHARING_SOURCE, _sha256(contents[SHARING_SOURCE])),
+            provenance=_provenance(SHARING_SOURCE, sha256_of(contents[SHARING_SOURCE])),
         )
         _add(files, profile, [_ddp_point(row) for row in rows])
     return files
@@ -130,17 +128,13 @@ def switching_file(content: bytes) -> SwitchingFile:
         ),
         kind="measured",
         source=SHARING_SOURCE,
-        source_sha256=_sha256(content),
+        source_sha256=sha256_of(content),
         notes="two H200 joined by 18 NVLink links; start: torchrun with 1 and 2 ranks; GiB = 2^30 bytes",
     )
 
 
 def _events(content: bytes) -> list[dict[str, Any]]:
     return [json.loads(line) for line in content.decode().splitlines() if line.strip()]
-
-
-def _sha256(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
 
 
 def _spread(values: Iterable[float]) -> Spread:
@@ -152,7 +146,7 @@ def _spread(values: Iterable[float]) -> Spread:
 
 
 def _provenance(source: str, digest: str) -> Provenance:
-    # points_sha256 is filled in by `_add`, once the points are text
+    # points_sha256 is filled in by `folder_texts`, once the points are text
     return Provenance(kind="measured", points_sha256="0" * 64, source=source, source_sha256=digest)
 
 
@@ -230,24 +224,8 @@ def _ddp_point(row: Mapping[str, Any]) -> Point:
 
 
 def _add(files: dict[str, str], profile: ProfileFile, points: Sequence[Point]) -> None:
-    text = points_text(points)
-    provenance = msgspec.structs.replace(profile.provenance, points_sha256=_sha256(text.encode()))
-    files[f"{profile.id}/profile.yaml"] = _yaml(msgspec.structs.replace(profile, provenance=provenance))
-    files[f"{profile.id}/{profile.points}"] = text
-
-
-def _yaml(value: msgspec.Struct) -> str:
-    """Write a struct in field order, without keys whose value is unknown or empty."""
-    plain = _without_blanks(msgspec.to_builtins(value))
-    return _HEADER + yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=100)
-
-
-def _without_blanks(value: object) -> object:
-    if isinstance(value, dict):
-        return {key: _without_blanks(item) for key, item in value.items() if item not in (None, {}, (), [])}
-    if isinstance(value, (list, tuple)):
-        return [_without_blanks(item) for item in value]
-    return value
+    for name, text in folder_texts(profile, points, _HEADER).items():
+        files[f"{profile.id}/{name}"] = text
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -1,8 +1,8 @@
 """Set aside measured rows that cannot be true; even published tables hold such rows.
 
 A row is set aside when its memory figures contradict each other, when tokens, time and rate do not
-balance, or when a larger job is reported more than 20 % faster than a smaller one, beyond the
-spread of its repeats.
+balance, when it is faster than its GPU can be (weights read from memory, arithmetic), or when a
+larger job is reported more than 20 % faster than a smaller one, beyond the spread of its repeats.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from libra_plan.profiles.gpus import GPUS, bytes_per_weight
 from libra_plan.profiles.points import Row
 from libra_plan.profiles.schema import Point, ProfileFile
 
-__all__ = ["SetAside", "sift"]
+__all__ = ["BALANCE", "SetAside", "floor_s", "sift"]
 
 BALANCE = (0.95, 1.25)  # tokens/s · seconds over tokens: rounding below, padding counted above
 FALL = 0.8
@@ -32,7 +33,11 @@ def sift(rows: Sequence[Row], profile: ProfileFile) -> tuple[tuple[Row, ...], tu
     """Split rows into those that can be true and those set aside, both in file order."""
     aside: dict[int, SetAside] = {}
     for index, row in enumerate(rows):
-        reason = _memory(row.point, profile.hardware.memory_mib) or _balance(row.point, profile)
+        reason = (
+            _memory(row.point, profile.hardware.memory_mib)
+            or _balance(row.point, profile)
+            or _too_fast(row.point, profile)
+        )
         if reason:
             aside[index] = SetAside(row, reason)
     sound = [index for index in range(len(rows)) if index not in aside and rows[index].point.status == "ok"]
@@ -85,6 +90,44 @@ def _balance(point: Point, profile: ProfileFile) -> str | None:
     return (
         f"tokens_per_s times seconds is {ratio:.3g} of the tokens of the row, "
         f"allowed {BALANCE[0]:g} to {BALANCE[1]:g}"
+    )
+
+
+def floor_s(point: Point, profile: ProfileFile) -> float | None:
+    """Give the least seconds a row can take on its GPU class; None for classes whose limits are unknown.
+
+    A token of a step needs the weights read once, split over tensor-parallel ranks (pipeline stages
+    follow each other): bytes ÷ HBM bandwidth. A pass needs 2 operations per parameter and token,
+    training 6. Embeddings are looked up rather than read, so they are left out.
+    """
+    gpu = GPUS.get(profile.hardware.gpu_class)
+    model = profile.model
+    active = model.params if model.experts is None else model.active_params
+    if gpu is None or active is None:
+        return None
+    read = max(active - model.vocab * model.hidden, 0)
+    if profile.phase in ("decode", "serve"):
+        return read * bytes_per_weight(profile.software.precision) / point.tp / gpu.bandwidth_bytes_per_s
+    if point.seq_len_tokens is None:
+        return None
+    operations = (6.0 if profile.phase == "train" else 2.0) * read
+    if profile.software.lora_rank is not None:
+        operations = 4.0 * read  # frozen weights have no gradients of their own
+    faster = 2.0 if bytes_per_weight(profile.software.precision) <= 1.0 else 1.0
+    gpus = point.tp * point.pp * point.cp
+    return operations * point.batch_sequences * point.seq_len_tokens / gpus / (gpu.bf16_per_s * faster)
+
+
+def _too_fast(point: Point, profile: ProfileFile) -> str | None:
+    if point.status != "ok" or point.time_s is None:
+        return None
+    floor = floor_s(point, profile)
+    if floor is None or point.time_s >= floor:
+        return None
+    return (
+        f"time_s {point.time_s:.4g} is below the floor of {profile.hardware.gpu_class}, {floor:.4g} s for "
+        f"{profile.model.id} in {profile.software.precision} at tp {point.tp}: is the layout, precision or "
+        "model another, or are several tokens made per pass?"
     )
 
 

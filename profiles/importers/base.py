@@ -1,0 +1,117 @@
+"""What every format is made of: the declared needs, and a reader that turns records into drafts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from libra_plan.profiles.gpus import GPUS
+from libra_plan.profiles.importers.facts import ImportFacts
+from libra_plan.profiles.importers.records import Source
+from libra_plan.profiles.schema import Method, ModelShape, Phase, Point, Software
+
+__all__ = ["BadRow", "Draft", "Format", "Reading", "Rejected", "SourceRow", "draft_of", "layout_of"]
+
+
+class BadRow(Exception):
+    """A record that cannot be used; the message is the reason listed in the report."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRow:
+    """A point and where it comes from (`file:line`)."""
+
+    where: str
+    point: Point
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A record kept out of the profile, with the reason."""
+
+    where: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Draft:
+    """A profile before its rows are checked and written."""
+
+    id: str
+    phase: Phase
+    gpu_class: str
+    model: ModelShape
+    software: Software
+    method: Method
+    rows: Sequence[SourceRow]
+    notes: str = ""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a reader found: drafts, records it could not use, things to know."""
+
+    drafts: tuple[Draft, ...]
+    rejected: tuple[Rejected, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format by name: what it is, the files it lies in, what it never says, how it is read.
+
+    `needs` are facts that every import must be given; a reader demands others when its records
+    lack them.
+    """
+
+    name: str
+    summary: str
+    endings: tuple[str, ...]
+    needs: tuple[str, ...]
+    read: Callable[[Source, ImportFacts], Reading]
+
+
+def layout_of(facts: ImportFacts) -> dict[str, int]:
+    """Give the layout columns of a point."""
+    return {"tp": facts.tp or 1, "pp": facts.pp or 1, "cp": facts.cp or 1, "ep": facts.ep or 1}
+
+
+def draft_of(
+    facts: ImportFacts,
+    suffix: str,
+    phase: Phase,
+    rows: Sequence[SourceRow],
+    method: Method,
+    *,
+    model: ModelShape | None = None,
+    notes: str = "",
+) -> Draft:
+    """Make the draft of facts that name one GPU class, model and stack (demanded before)."""
+    shape = model or facts.model
+    assert shape is not None
+    assert facts.gpu_class is not None
+    base = facts.id or f"{facts.gpu_class}-{shape.id}-{facts.framework}"
+    software = Software(
+        framework=str(facts.framework),
+        version=str(facts.framework_version),
+        precision=str(facts.precision),
+        kv_precision=facts.kv_precision,
+        recompute=facts.recompute if phase == "train" else None,
+        flags=dict(facts.flags),
+    )
+    return Draft(
+        id=f"{base}{suffix}",
+        phase=phase,
+        gpu_class=facts.gpu_class,
+        model=shape,
+        software=software,
+        method=method,
+        rows=rows,
+        notes=notes,
+    )
+
+
+def gpu_memory_mib(facts: ImportFacts, gpu_class: str) -> float | None:
+    """Give the memory of one GPU: as stated, else of the known class."""
+    known = GPUS.get(gpu_class)
+    return facts.gpu_memory_mib or (known.memory_mib if known else None)

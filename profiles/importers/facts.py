@@ -1,0 +1,232 @@
+"""What a format does not say and the user must: facts given by flags, never guessed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from libra_plan.errors import InputError, Where
+from libra_plan.profiles import wording
+from libra_plan.profiles.model_shapes import model_shape
+from libra_plan.profiles.schema import ModelShape
+
+__all__ = ["FLAGS", "Flag", "ImportFacts", "demand", "facts_from_flags", "flag_name"]
+
+FlagValue = str | int | float | bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportFacts:
+    """Facts about a measurement; None is not stated. `FLAGS` says what each one means."""
+
+    gpu_class: str | None = None
+    gpu_memory_mib: float | None = None
+    model: ModelShape | None = None
+    critic_model: ModelShape | None = None
+    precision: str | None = None
+    kv_precision: str | None = None
+    recompute: str | None = None
+    framework: str | None = None
+    framework_version: str | None = None
+    tp: int | None = None
+    pp: int | None = None
+    cp: int | None = None
+    ep: int | None = None
+    gpus: int | None = None
+    rollout_tp: int | None = None
+    rollout_gpus: int | None = None
+    samples: int | None = None
+    epochs: int | None = None
+    mini_batches: int | None = None
+    score_passes: int | None = None
+    prompt_tokens: int | None = None
+    output_tokens: int | None = None
+    concurrency: int | None = None
+    phase: str | None = None
+    role: str | None = None
+    tokens_counted: str | None = None
+    throughput_basis: str | None = None
+    tpot_definition: str | None = None
+    columns: Mapping[str, str] = field(default_factory=dict)
+    select: Mapping[str, str] = field(default_factory=dict)
+    flags: Mapping[str, FlagValue] = field(default_factory=dict)
+    id: str | None = None
+    kind: str | None = None
+    licence: str | None = None
+    source_url: str | None = None
+    source_commit: str | None = None
+    date: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """How a flag's text becomes a fact, what it means, and an example."""
+
+    parse: Callable[[str], Any]
+    allowed: str
+    example: str
+
+
+def flag_name(fact: str) -> str:
+    """Give the flag of a fact: `gpu_class` is `--gpu-class`."""
+    return "--" + fact.replace("_", "-")
+
+
+def _text(text: str) -> str:
+    if not text.strip():
+        raise ValueError
+    return text.strip()
+
+
+def _name(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", text) or len(text) > 63:
+        raise ValueError
+    return text
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise ValueError
+    return value
+
+
+def _positive(text: str) -> float:
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise ValueError
+    return value
+
+
+def _choice(*words: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in words:
+            raise ValueError
+        return text
+
+    return parse
+
+
+def _pairs(text: str) -> dict[str, str]:
+    pairs = [part.partition("=") for part in text.split(",") if part.strip()]
+    if not pairs or not all(key.strip() and equals and value.strip() for key, equals, value in pairs):
+        raise ValueError
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def _values(text: str) -> dict[str, FlagValue]:
+    return {key: _scalar(value) for key, value in _pairs(text).items()}
+
+
+def _scalar(text: str) -> FlagValue:
+    if text in ("true", "false"):
+        return text == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+_PHASES = ("decode", "serve", "score", "train")
+TPOT_DEFINITIONS = ("decode", "e2e")
+
+FLAGS: dict[str, Flag] = {
+    "gpu_class": Flag(_name, "the GPU class as the cluster file names it", "h200_sxm"),
+    "gpu_memory_mib": Flag(_positive, "the memory of one GPU in MiB, as nvidia-smi shows it", "143771"),
+    "model": Flag(_text, "a known model or the path of its config.json", "qwen2.5-7b"),
+    "params": Flag(_count, "the model's number of parameters", "8190735360"),
+    "critic_model": Flag(_text, "the critic: a known model or the path of its config.json", "qwen2.5-7b"),
+    "precision": Flag(_text, "the precision of weights and arithmetic", "bf16"),
+    "kv_precision": Flag(_text, "the precision of the KV cache", "fp8"),
+    "recompute": Flag(_text, "how activations are recomputed", "full"),
+    "framework": Flag(_text, "the engine or trainer that was measured", "vllm"),
+    "framework_version": Flag(_text, "its version, or `unstated` when nobody knows it any more", "0.12.0"),
+    "tp": Flag(_count, "tensor-parallel ranks of one replica", "1"),
+    "pp": Flag(_count, "pipeline stages of one replica", "1"),
+    "cp": Flag(_count, "context-parallel ranks of one replica", "1"),
+    "ep": Flag(_count, "expert-parallel ranks of one replica", "1"),
+    "gpus": Flag(_count, "GPUs of the whole run", "8"),
+    "rollout_tp": Flag(_count, "tensor-parallel ranks of one rollout engine", "1"),
+    "rollout_gpus": Flag(_count, "GPUs that generate", "8"),
+    "samples": Flag(_count, "samples of one step: prompts × responses of each", "512"),
+    "epochs": Flag(_count, "passes of the optimizer over one step's samples", "1"),
+    "mini_batches": Flag(_count, "optimizer steps of one such pass", "1"),
+    "score_passes": Flag(_count, "forward passes that one log-probability timing covers", "2"),
+    "prompt_tokens": Flag(_count, "tokens of one prompt", "1024"),
+    "output_tokens": Flag(_count, "tokens generated per request", "1024"),
+    "concurrency": Flag(_count, "requests in flight", "64"),
+    "phase": Flag(_choice(*_PHASES), wording.one_of(_PHASES), "serve"),
+    "role": Flag(_text, "the role whose windows are taken", "actor"),
+    "tokens_counted": Flag(
+        _choice("input", "output", "input+output"), "input, output or input+output", "output"
+    ),
+    "throughput_basis": Flag(_choice("total", "per_gpu"), "total or per_gpu", "total"),
+    "tpot_definition": Flag(
+        _choice(*TPOT_DEFINITIONS), "decode for (e2e − ttft) ÷ (output − 1), e2e for e2e ÷ output", "decode"
+    ),
+    "columns": Flag(_pairs, "pairs of our column and the file's column:unit", "time_s=latency:ms"),
+    "select": Flag(_pairs, "pairs of a column and the value its rows must have", "backend=vllm"),
+    "flags": Flag(_values, "pairs of an engine's setting and its value", "gpu_memory_utilization=0.9"),
+    "id": Flag(_name, "the profile's id, or the beginning of the ids", "my-run"),
+    "kind": Flag(
+        _choice("measured", "published", "simulated", "derived"),
+        "measured, published, simulated or derived",
+        "measured",
+    ),
+    "licence": Flag(_text, "the licence of the data", "Apache-2.0"),
+    "source_url": Flag(_text, "where the data are published", "https://example.org/results"),
+    "source_commit": Flag(_text, "the commit they were taken from", "8f99e7d"),
+    "date": Flag(_text, "when it was measured", "2026-01-31"),
+}
+
+
+def facts_from_flags(given: Mapping[str, str]) -> ImportFacts:
+    """Parse flags (`gpu-class`, `--gpu-class` or `gpu_class` to text); refuse unknown ones."""
+    facts: dict[str, Any] = {}
+    for key, text in given.items():
+        name = key.removeprefix("--").replace("-", "_")
+        flag = FLAGS.get(name)
+        if flag is None:
+            flags = sorted(map(flag_name, FLAGS))
+            way_out = wording.did_you_mean(flag_name(name), flags) or "leave it out"
+            raise InputError(
+                "unknown flag", got=flag_name(name), allowed=wording.one_of(flags), way_out=way_out
+            )
+        try:
+            facts[name] = flag.parse(text)
+        except ValueError:
+            raise InputError(
+                f"{flag_name(name)} is not understood",
+                got=text,
+                allowed=flag.allowed,
+                way_out=f"such as {flag_name(name)} {flag.example}",
+            ) from None
+    params = facts.pop("params", None)
+    for name in ("model", "critic_model"):
+        if name in facts:
+            facts[name] = model_shape(facts[name], params if name == "model" else None)
+    return ImportFacts(**facts)
+
+
+def demand(facts: ImportFacts, names: Iterable[str], what: str, source: str) -> None:
+    """Refuse, naming every flag at once, when the file does not say something and the user did not.
+
+    `what` names the format; `source` is the file.
+    """
+    missing = [name for name in dict.fromkeys(names) if getattr(facts, name) in (None, {}, ())]
+    if not missing:
+        return
+    listed = wording.one_of(map(flag_name, missing))
+    raise InputError(
+        f"{what} does not say what a profile must state",
+        got=f"no {listed}",
+        allowed="; ".join(f"{flag_name(name)}: {FLAGS[name].allowed}" for name in missing),
+        way_out="add "
+        + " ".join(f"{flag_name(name)} {FLAGS[name].example}" for name in missing)
+        + ", with your own values",
+        where=Where(source),
+    )

@@ -1,0 +1,147 @@
+"""Read source files as records that know their place: JSON, JSON lines and CSV."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from libra_plan.errors import ProfileError, Where
+from libra_plan.profiles.document import read_text, shown
+
+__all__ = ["Record", "Source", "csv_records", "json_records", "read_source", "records"]
+
+MAX_SOURCE_BYTES = 64 * 2**20
+
+
+@dataclass(frozen=True)
+class Source:
+    """The texts of one file, or of all files of a folder with the format's endings, by name."""
+
+    path: str
+    texts: tuple[tuple[str, str], ...]
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Record:
+    """One record: its fields and where it stands (`file` or `file:line`)."""
+
+    where: str
+    fields: Mapping[str, Any]
+
+    def number(self, *names: str) -> float | None:
+        """Give the first of the named fields that holds a finite number; None when none does."""
+        for name in names:
+            value = self.fields.get(name)
+            if isinstance(value, bool) or value is None:
+                continue
+            try:
+                number = float(value)
+            except (TypeError, ValueError):
+                continue
+            if math.isfinite(number):
+                return number
+        return None
+
+    def positive(self, *names: str) -> float | None:
+        """Give the first of the named fields that holds a number above 0."""
+        number = self.number(*names)
+        return number if number is not None and number > 0 else None
+
+
+def read_source(path: str | Path, endings: tuple[str, ...]) -> Source:
+    """Read a file, or the files of a folder that end as the format's do, in the order of their names."""
+    root = Path(path)
+    files = [root]
+    if root.is_dir():
+        files = sorted(each for each in root.iterdir() if each.is_file() and each.suffix in endings)
+        if not files:
+            allowed = f"files that end in {', '.join(endings)}"
+            raise ProfileError("nothing to import in this folder", allowed=allowed, where=Where(shown(root)))
+    texts, digests = [], []
+    for file in files:
+        text, digest = read_text(file, ProfileError, MAX_SOURCE_BYTES)
+        texts.append((shown(file.name), text))
+        digests.append(digest)
+    digest = digests[0] if len(digests) == 1 else hashlib.sha256("\n".join(digests).encode()).hexdigest()
+    return Source(os.path.basename(shown(root).rstrip("/")) or shown(root), tuple(texts), digest)  # noqa: PTH119
+
+
+def records(source: Source) -> Iterator[Record]:
+    """Read every file of a source: CSV by its ending, else JSON or JSON lines."""
+    for name, text in source.texts:
+        yield from csv_records(name, text) if name.endswith(".csv") else json_records(name, text)
+
+
+def json_records(name: str, text: str) -> Iterator[Record]:
+    """Read one object, a list of objects, or one object a line."""
+    try:
+        whole = json.loads(text)
+    except RecursionError:
+        raise ProfileError("the JSON is nested too deeply", where=Where(name)) from None
+    except json.JSONDecodeError:
+        yield from _json_lines(name, text)
+        return
+    listed = whole if isinstance(whole, list) else [whole]
+    for index, item in enumerate(listed):
+        where = f"{name}[{index}]" if isinstance(whole, list) else name
+        yield Record(where, _object(item, name, None))
+
+
+def _json_lines(name: str, text: str) -> Iterator[Record]:
+    for line, part in enumerate(text.splitlines(), start=1):
+        if not part.strip():
+            continue
+        try:
+            item = json.loads(part)
+        except (json.JSONDecodeError, RecursionError) as problem:
+            raise ProfileError(
+                "not valid JSON",
+                got=getattr(problem, "msg", "too deep"),
+                allowed="one JSON object, or one a line",
+                way_out="a line that was cut short by a crash can be deleted",
+                where=Where(name, line),
+            ) from None
+        yield Record(f"{name}:{line}", _object(item, name, line))
+
+
+def _object(item: object, name: str, line: int | None) -> dict[str, Any]:
+    if not isinstance(item, dict):
+        raise ProfileError("a record is not a JSON object", got=type(item).__name__, where=Where(name, line))
+    return item
+
+
+def csv_records(name: str, text: str) -> Iterator[Record]:
+    """Read a CSV file whose first row names the columns; empty cells are unknown."""
+    reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
+    try:
+        for row in reader:
+            if None in row or None in row.values():
+                raise ProfileError("wrong number of cells", where=Where(name, reader.line_num))
+            filled = {key.strip(): cell.strip() for key, cell in row.items() if cell.strip()}
+            if filled:
+                yield Record(f"{name}:{reader.line_num}", filled)
+    except csv.Error as problem:
+        raise ProfileError("not valid CSV", got=problem, where=Where(name, reader.line_num)) from None
+
+
+UNITS: dict[str, tuple[str, Callable[[float], float]]] = {
+    "s": ("s", lambda value: value),
+    "ms": ("s", lambda value: value / 1e3),
+    "us": ("s", lambda value: value / 1e6),
+    "MiB": ("mib", lambda value: value),
+    "GiB": ("mib", lambda value: value * 1024.0),
+    "B": ("mib", lambda value: value / 2**20),
+    "KiB": ("mib", lambda value: value / 1024.0),
+    "MB": ("mib", lambda value: value * 1e6 / 2**20),
+    "GB": ("mib", lambda value: value * 1e9 / 2**20),
+}
+"""Units a column may be in: what it is converted to, and how. GB is 10⁹ bytes, GiB 2³⁰."""

@@ -1,0 +1,153 @@
+"""Import one source: read, check, set aside what cannot be true, write profile folders."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+
+from libra_plan.errors import ProfileError, Where
+from libra_plan.profiles import physics
+from libra_plan.profiles.importers.base import Draft, Rejected, gpu_memory_mib
+from libra_plan.profiles.importers.facts import ImportFacts, demand
+from libra_plan.profiles.importers.records import Source, read_source
+from libra_plan.profiles.importers.registry import find_format
+from libra_plan.profiles.importers.repeats import merge_repeats
+from libra_plan.profiles.outliers import outliers
+from libra_plan.profiles.points import MAX_POINTS, Row
+from libra_plan.profiles.profile_folder import write_folder
+from libra_plan.profiles.schema import Hardware, Point, ProfileFile, Provenance
+
+__all__ = ["ImportReport", "import_profile"]
+
+_HEADER = "# Written by `libra-plan profile import`: import again rather than edit.\n"
+LEAST_PLACES = 6
+
+
+@dataclass(frozen=True)
+class ImportReport:
+    """What became of the source: rows kept per profile, rows kept out and why, things to know."""
+
+    kept: dict[str, int]
+    quarantined: tuple[Rejected, ...]
+    warnings: tuple[str, ...]
+
+
+def import_profile(
+    format_name: str, source: str | Path, target_dir: str | Path, facts: ImportFacts
+) -> tuple[tuple[Path, ...], ImportReport]:
+    """Write a profile folder per role or stack found in `source`; give them with the report.
+
+    Rows that cannot be true are kept out, listed in the report and in `quarantined.csv` of their
+    folder. Raises InputError for facts that only the user knows, ProfileError when no row is left.
+    """
+    format_ = find_format(format_name)
+    demand(facts, format_.needs, format_.summary, str(source))
+    read = read_source(source, format_.endings)
+    reading = format_.read(read, facts)
+    folders: list[Path] = []
+    kept: dict[str, int] = {}
+    quarantined, warnings = list(reading.rejected), list(reading.warnings)
+    for draft in reading.drafts:
+        points, aside = _sound(draft, _profile(draft, read, facts, format_name))
+        quarantined += aside
+        if not any(point.status == "ok" for point in points):
+            warnings.append(f"{draft.id}: no row can be used, nothing is written")
+            continue
+        kept[draft.id] = len(points)
+        warnings += _thin(draft, points)
+        profile = _profile(draft, read, facts, format_name)
+        folders.append(write_folder(Path(target_dir), profile, points, _HEADER))
+        _list_quarantined(folders[-1], aside)
+    if not folders:
+        first = quarantined[0] if quarantined else None
+        raise ProfileError(
+            "no row of the source can be used",
+            got=f"{first.where}: {first.reason}" if first else "no records",
+            allowed=f"rows of {format_.summary}",
+            way_out="check the format's name and the facts given by flags",
+            where=Where(str(source)),
+        )
+    return tuple(folders), ImportReport(kept, tuple(quarantined), tuple(dict.fromkeys(warnings)))
+
+
+def _profile(draft: Draft, read: Source, facts: ImportFacts, format_name: str) -> ProfileFile:
+    memory = gpu_memory_mib(facts, draft.gpu_class)
+    if memory is None:
+        demand(
+            facts,
+            ("gpu_memory_mib",),
+            f"GPU class {draft.gpu_class} is not known here, and the file",
+            read.path,
+        )
+    published = format_name == "aiconfigurator"
+    return ProfileFile(
+        schema_version=1,
+        id=draft.id,
+        phase=draft.phase,
+        model=draft.model,
+        hardware=Hardware(gpu_class=draft.gpu_class, memory_mib=cast(float, memory)),
+        software=draft.software,
+        method=msgspec.structs.replace(draft.method, date=facts.date),
+        provenance=Provenance(
+            kind=cast(Any, facts.kind or ("published" if published else "measured")),
+            points_sha256="0" * 64,
+            source=read.path,
+            source_sha256=read.sha256,
+            source_url=facts.source_url,
+            source_commit=facts.source_commit,
+            licence=facts.licence,
+        ),
+        notes=draft.notes,
+    )
+
+
+def _sound(draft: Draft, profile: ProfileFile) -> tuple[list[Point], list[Rejected]]:
+    """Merge repeats and keep what can be true; say of the rest where it came from and why."""
+    merged, aside = merge_repeats(draft.rows)
+    rejected = [Rejected(item.where, item.reason) for item in aside]
+    rows = [Row(line, row.point) for line, row in enumerate(merged)]
+    kept, impossible = physics.sift(rows, profile)
+    far = outliers(kept, profile.phase)
+    rejected += [Rejected(merged[item.row.line].where, item.reason) for item in (*impossible, *far)]
+    gone = {item.row.line for item in far}
+    points = [row.point for row in kept if row.line not in gone]
+    if len(points) > MAX_POINTS:
+        raise ProfileError(
+            "too many rows for one profile",
+            got=len(points),
+            allowed=MAX_POINTS,
+            way_out="import part of the log",
+            where=Where(profile.id),
+        )
+    return points, rejected
+
+
+def _thin(draft: Draft, points: Sequence[Point]) -> list[str]:
+    """Warn of layouts with too few places to fit."""
+    places: dict[tuple[int, ...], set[tuple[int | None, ...]]] = {}
+    for point in points:
+        place = (point.batch_sequences, point.seq_len_tokens, point.prompt_tokens, point.output_tokens)
+        places.setdefault((point.tp, point.pp, point.cp, point.ep), set()).add(place)
+    return [
+        f"{draft.id}: {len(found)} places at tp {layout[0]}, a fit needs {LEAST_PLACES}"
+        for layout, found in sorted(places.items())
+        if len(found) < LEAST_PLACES
+    ]
+
+
+def _list_quarantined(folder: Path, aside: Sequence[Rejected]) -> None:
+    path = folder / "quarantined.csv"
+    path.unlink(missing_ok=True)
+    if not aside:
+        return
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["row", "reason"])
+    writer.writerows((item.where, item.reason) for item in aside)
+    path.write_bytes(text.getvalue().encode())

@@ -1,0 +1,107 @@
+"""Find a model's shape: by the name of a well-known model, or from a local Hugging Face config.json."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from libra_plan.errors import InputError, ProfileError, Where
+from libra_plan.profiles import wording
+from libra_plan.profiles.document import decode, read_document, shown
+from libra_plan.profiles.schema import ModelShape
+
+__all__ = ["known_models", "model_shape", "plain_name", "shape_from_config"]
+
+_FOLDER = Path(__file__).parent / "llms"
+_COUNTED = ("llama", "mistral", "qwen2", "qwen3")
+_SUFFIXES = re.compile(r"(-(instruct|chat|base|hf|fp8|fp8-dynamic|bf16))+$")
+
+
+def known_models() -> tuple[str, ...]:
+    """List the models whose shapes come with the package."""
+    return tuple(sorted(path.stem for path in _FOLDER.glob("*.yaml")))
+
+
+def plain_name(name: str) -> str:
+    """Give the library's name of a model: no owner, no `Meta-`, no `-Instruct` or precision at the end."""
+    last = name.rstrip("/").rsplit("/", maxsplit=1)[-1].lower().removeprefix("meta-")
+    return _SUFFIXES.sub("", last)
+
+
+def model_shape(name: str, params: int | None = None) -> ModelShape:
+    """Give the shape of a known model, or of the config.json (or its folder) at a path.
+
+    `params` is needed for a config of an architecture whose parameters we cannot count.
+    """
+    known = _FOLDER / f"{plain_name(name)}.yaml"
+    if known.is_file() and not Path(name).exists():
+        return decode(read_document(known), ModelShape)
+    path = Path(name)
+    if path.is_dir():
+        path = path / "config.json"
+    if path.is_file():
+        return shape_from_config(path, params)
+    raise InputError(
+        "no such model",
+        got=name,
+        allowed=f"{wording.one_of(known_models())}, or the path of a config.json",
+        way_out=wording.did_you_mean(plain_name(name), known_models()) or "give the path of its config.json",
+    )
+
+
+def shape_from_config(path: Path, params: int | None = None) -> ModelShape:
+    """Read a Hugging Face config.json; its folder gives the model its name."""
+    document = read_document(path, ProfileError)
+    config: dict[str, Any] = document.data if isinstance(document.data, dict) else {}
+    if isinstance(config.get("text_config"), dict):  # multimodal configs keep the language model inside
+        config = config["text_config"]
+
+    def count(*names: str) -> int:
+        found = next((config[name] for name in names if isinstance(config.get(name), int)), None)
+        if found is None or found < 1:
+            raise ProfileError(
+                f"the config does not state `{names[0]}`",
+                way_out="give the config.json of a transformer language model",
+                where=Where(shown(path), key=names[0]),
+            )
+        return int(found)
+
+    experts = next(
+        (int(config[n]) for n in ("num_experts", "num_local_experts", "n_routed_experts") if config.get(n)),
+        None,
+    )
+    heads = count("num_attention_heads", "n_head")
+    hidden = count("hidden_size", "n_embd")
+    shape = {
+        "layers": count("num_hidden_layers", "n_layer"),
+        "hidden": hidden,
+        "heads": heads,
+        "kv_heads": int(config.get("num_key_value_heads") or heads),
+        "head_dim": int(config.get("head_dim") or hidden // heads),
+        "ffn": count("intermediate_size", "n_inner"),
+        "vocab": count("vocab_size"),
+    }
+    total = params or _counted(config, shape, experts, path)
+    name = path.resolve().parent.name or "model"
+    return ModelShape(id=name, params=total, experts=experts, config_sha256=document.sha256, **shape)
+
+
+def _counted(config: dict[str, Any], shape: dict[str, int], experts: int | None, path: Path) -> int:
+    """Count the parameters of a dense, gated transformer: embeddings, attention, feed-forward, norms."""
+    family = config.get("model_type")
+    if family not in _COUNTED or experts is not None:
+        raise ProfileError(
+            "the parameters of this architecture cannot be counted from its config",
+            got=f"model_type {family}" + (f" with {experts} experts" if experts else ""),
+            allowed=wording.one_of(_COUNTED),
+            way_out="add --params with their number, as the model card states it",
+            where=Where(shown(path), key="model_type"),
+        )
+    hidden, wide = shape["hidden"], shape["heads"] * shape["head_dim"]
+    narrow = shape["kv_heads"] * shape["head_dim"]
+    biased = family == "qwen2" or bool(config.get("attention_bias"))
+    layer = 2 * hidden * wide + 2 * hidden * narrow + 3 * hidden * shape["ffn"] + 2 * hidden
+    layer += (wide + 2 * narrow if biased else 0) + (2 * shape["head_dim"] if family == "qwen3" else 0)
+    tied = bool(config.get("tie_word_embeddings", False))
+    return shape["layers"] * layer + (1 if tied else 2) * shape["vocab"] * hidden + hidden
