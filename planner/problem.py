@@ -128,6 +128,9 @@ class Role:
 class Task:
     """A post-training job: its roles in stage order, how they couple, and what it is worth.
 
+    `roles_fill_pools`: the framework wants every role of a pool on all of the pool's GPUs (verl and
+    RLinf do); otherwise a role may use some of them.
+
     `sync_s` is the weight hand-over from training to rollout per step, seconds, charged when they
     are in different pools. `restart_s` is the work lost when its placement changes, seconds.
     """
@@ -143,6 +146,7 @@ class Task:
     restart_s: float = 0.0
     min_gpus: int = 0
     max_gpus: int | None = None
+    roles_fill_pools: bool = False
 
     @property
     def gpu_roles(self) -> tuple[Role, ...]:

@@ -57,6 +57,7 @@ def table_task(
     restart_s: float = 0.0,
     min_gpus: int = 0,
     max_gpus: int | None = None,
+    roles_fill_pools: bool = False,
 ) -> Task:
     """Make a task from {role: {GPUs: seconds per step}}; memory, CPU and switches cost nothing.
 
@@ -77,6 +78,7 @@ def table_task(
         restart_s=restart_s,
         min_gpus=min_gpus,
         max_gpus=max_gpus,
+        roles_fill_pools=roles_fill_pools,
     )
 
 

@@ -349,6 +349,7 @@ class TaskSpec(_File, frozen=True, kw_only=True):
     coupling: CouplingSpec = CouplingSpec()
     arrangements: tuple[Literal["colocated", "separate", "hybrid"], ...] = ("colocated", "separate", "hybrid")
     roles: tuple[RoleSpec, ...]
+    roles_fill_pools: bool = False
     lifecycle: LifecycleSpec = LifecycleSpec()
     min_gpus: Whole = 0
     max_gpus: Count | None = None

@@ -65,7 +65,10 @@ def _phase_choices(
 ) -> Iterator[tuple[PhaseOption, ...]]:
     def options(pools: tuple[tuple[int, ...], ...], mode: MemoryMode | None) -> list[PhaseOption]:
         roles = [[task.gpu_roles[number] for number in pool] for pool in pools]
-        each = [pool_options(members, capacity, between_phases=mode) for members in roles]
+        each = [
+            pool_options(members, capacity, between_phases=mode, fill=task.roles_fill_pools)
+            for members in roles
+        ]
         return phase_options(each, task.coupling, gpus, mode)
 
     if len(shape) == 1:

@@ -59,11 +59,15 @@ def role_options(role: Role, capacity: ClassCapacity) -> list[StageOption]:
 
 
 def pool_options(
-    roles: Sequence[Role], capacity: ClassCapacity, *, between_phases: MemoryMode | None = None
+    roles: Sequence[Role],
+    capacity: ClassCapacity,
+    *,
+    between_phases: MemoryMode | None = None,
+    fill: bool = False,
 ) -> list[PoolOption]:
     """List the pools of these roles worth considering, by block size and number of blocks.
 
-    `between_phases` is given when the pool's GPUs serve another phase too: it says what every role
+    With `fill` every role uses all GPUs of the pool. `between_phases` is given when the pool's GPUs serve another phase too: it says what every role
     does with its state meanwhile, alone in its pool or not.
     """
     options = [role_options(role, capacity) for role in roles]
@@ -72,7 +76,7 @@ def pool_options(
     sizes = sorted({option.layout.gpus_per_replica for each in options for option in each})
     found: list[PoolOption] = []
     for block_gpus in sizes:
-        found.extend(_pools_of_block(roles, options, block_gpus, capacity, between_phases))
+        found.extend(_pools_of_block(roles, options, block_gpus, capacity, between_phases, fill))
     return found
 
 
@@ -82,6 +86,7 @@ def _pools_of_block(
     block_gpus: int,
     capacity: ClassCapacity,
     between_phases: MemoryMode | None,
+    fill: bool,
 ) -> list[PoolOption]:
     """List pools of one block size; a larger pool is kept only when it gains something."""
     by_blocks = [_by_blocks_needed(each, block_gpus, capacity) for each in options]
@@ -90,7 +95,11 @@ def _pools_of_block(
     for blocks in range(1, capacity.rooms(block_gpus) + 1):
         fresh = False
         for number, needed in enumerate(by_blocks):
+            if fill:
+                eligible[number] = []
             for option in needed.get(blocks, ()):
+                if fill and option.gpus != blocks * block_gpus:
+                    continue
                 fresh |= insert(eligible[number], _option_measures(option), option)
         if not fresh or not all(eligible):
             continue

@@ -93,6 +93,7 @@ def _task(spec: TaskSpec, prices: Prices, folder: ProfilesFolder, horizon_s: flo
         restart_s(spec, switching, trained, loaded, horizon_s),
         spec.min_gpus,
         spec.max_gpus,
+        spec.roles_fill_pools,
     )
 
 

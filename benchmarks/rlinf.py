@@ -1,0 +1,87 @@
+"""Solve RLinf's published placement instances and compare with its answer and the exact optimum.
+
+    python benchmarks/rlinf.py PATH/rlinf_instances.json
+
+Each instance becomes one task priced by its cost table, once in RLinf's own plan space (roles that
+share a pool all use the whole of it), once in ours (a role may use some of the pool's GPUs). Reasoning instances are pipelined over
+their groups. Embodied ones are pipelined over their environments, the actor after both; RLinf's
+own price of a split forgets all but one environment, so its answer is priced again here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from libra_plan.planner.problem import Problem, Task
+from libra_plan.planner.solvers.base import SolveParams
+from libra_plan.planner.solvers.solve import solve
+from libra_plan.planner.tables import pipelined, table_cluster, table_task
+from libra_plan.planner.verify import verify
+
+ORDER = {"reasoning": ("rollout", "inference", "actor"), "embodied": ("env", "env_rollout", "actor")}
+
+
+def task_of(instance: dict[str, Any], *, fill: bool) -> Task:
+    kind = instance["task_type"]
+    groups = instance["rollout_batch_size"] if kind == "reasoning" else instance["env_num"]
+    per_step = groups if kind == "reasoning" else 1
+    roles = {
+        role: {int(gpus): per_step * seconds for gpus, seconds in instance["cost_tables"][role].items()}
+        for role in ORDER[kind]
+    }
+    return table_task(instance["id"], 1.0, roles, pipelined(groups), roles_fill_pools=fill)
+
+
+def best_seconds(instance: dict[str, Any], *, fill: bool) -> float:
+    problem = Problem(table_cluster(instance["total_gpus"]), (task_of(instance, fill=fill),))
+    plan = solve(problem, SolveParams(gap=0.0)).require_plan()
+    assert verify(problem, plan) == []
+    return plan.running[0].column.step_time_s.value
+
+
+def peer_seconds(instance: dict[str, Any]) -> float | None:
+    """Give the seconds of RLinf's answer; embodied splits by the pipelined form for all groups."""
+    answer = instance.get("rlinf_answer")
+    if not answer or answer.get("mode") is None:
+        return None
+    if instance["task_type"] == "reasoning":
+        return float(answer["predicted_total_s"])
+    tables, gpus = instance["cost_tables"], answer["gpu_counts"]
+    env, rollout, actor = (tables[role][str(gpus[role])] for role in ORDER["embodied"])
+    if gpus["env"] == gpus["env_rollout"] == instance["total_gpus"]:
+        return float(env + rollout + actor)
+    groups = instance["env_num"]
+    return float((env + rollout) / groups + (1 - 1 / groups) * max(env, rollout) + actor)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("instances", type=Path)
+    instances = json.loads(parser.parse_args().instances.read_text())["instances"]
+    bad = 0
+    names = ("same space s", "ours s", "peer s", "exact s", "seconds")
+    print(f"{'instance':26} {'GPUs':>5} " + " ".join(f"{name:>12}" for name in names) + "  verdict")
+    for instance in instances:
+        start = time.perf_counter()
+        same = best_seconds(instance, fill=True)
+        took = time.perf_counter() - start
+        ours, peer = best_seconds(instance, fill=False), peer_seconds(instance)
+        exact = (instance.get("exact") or {}).get("hybrid", {}).get("total_s")
+        worse = peer is not None and ours > peer * (1 + 1e-9)
+        unequal = exact is not None and abs(same - exact) > 1e-6 * exact
+        bad += worse or unequal
+        verdict = "WORSE THAN PEER" if worse else "NOT EXACT" if unequal else "ok"
+        values = (same, ours, peer, exact)
+        shown = " ".join(f"{'–' if value is None else f'{value:.4f}':>12}" for value in values)
+        print(f"{instance['id']:26} {instance['total_gpus']:5} {shown} {took:12.3f}  {verdict}")
+    print(f"{len(instances)} instances, {bad} worse than the peer or not exact")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
