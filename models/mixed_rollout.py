@@ -1,0 +1,270 @@
+"""Roll out one step on replicas of different layouts, each serving a range of the lengths.
+
+Long trajectories are slow one by one, so they want few neighbours and many GPUs each; short ones
+want throughput, so many share a small replica. Sorted by response length, longest first, every
+replica takes a contiguous range. That supposes that lengths can be ranked in advance, by a
+predictor; how good it is widens `high` (`ranking_error`).
+
+For a makespan T a replica of some layout, starting at position i, can go on to a furthest position:
+its time only grows with its range, so that position is found by bisection. Fewer positions left
+never need more GPUs, so going as far as possible is best, and a shortest path over positions tells
+whether T can be met with the GPUs there are. T itself is bisected. Uniform layouts dealt round-robin
+by rank are compared too, so the answer is never slower than the best of them.
+
+A rollout role is priced with uniform layouts today; a stage option that holds several layouts would
+take its time from here (`MixedRollout.makespan_s`) and its blocks from `MixedRollout.replicas`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from libra_plan.errors import RefusedError
+from libra_plan.models.admission import Admission
+from libra_plan.models.fit import DecodeCoefficients
+from libra_plan.models.lengths import FloatArray, IntArray
+from libra_plan.models.parallelism import Layout
+from libra_plan.models.quantities import Estimate, Origin
+from libra_plan.models.ranged_replica import Reach, reach_of
+from libra_plan.models.rollout import Trajectories, makespan_s
+
+__all__ = ["MixedRollout", "RangedReplica", "ReplicaKind", "mixed_rollout"]
+
+_CLOSE = 1e-6
+"""Bisection ends when no makespan shorter by this share is left untried."""
+_ROUNDS = 100
+_LEVEL = 0.95
+
+
+@dataclass(frozen=True, eq=False)
+class ReplicaKind:
+    """A layout that replicas may have, and what times it.
+
+    `admission` is what one replica may run at once. `prefill_s` holds the seconds of prefill per
+    trajectory, in the order of the trajectories (shape (n,)); they block decoding.
+    """
+
+    layout: Layout
+    coefficients: DecodeCoefficients
+    admission: Admission
+    prefill_s: FloatArray | None = None
+    origin: Origin = Origin.INTERPOLATED
+
+
+@dataclass(frozen=True, slots=True)
+class RangedReplica:
+    """A replica, the positions it serves, range(start, stop, stride), and the seconds they take.
+
+    Position 0 is the longest trajectory. `stride` is 1 but where one layout, dealt by rank, is best.
+    """
+
+    layout: Layout
+    start: int
+    stop: int
+    stride: int
+    time_s: float
+
+
+@dataclass(frozen=True)
+class MixedRollout:
+    """The replicas, longest trajectories first, with the seconds until the slowest is done.
+
+    `order` maps positions to the trajectories that were given. `uniform_s` is what the best single
+    layout takes, dealt by the same ranking, and `uniform` that layout; None when none can serve all.
+    """
+
+    makespan_s: Estimate
+    replicas: tuple[RangedReplica, ...]
+    order: tuple[int, ...]
+    uniform: Layout | None
+    uniform_s: float | None
+
+    @property
+    def gpus(self) -> int:
+        """Count the GPUs used."""
+        return sum(replica.layout.gpus_per_replica for replica in self.replicas)
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """One replica before it is timed."""
+
+    kind: ReplicaKind
+    start: int
+    stop: int
+    stride: int = 1
+
+
+def mixed_rollout(
+    trajectories: Trajectories,
+    kinds: Sequence[ReplicaKind],
+    gpus: int,
+    *,
+    ranking_error: float = 0.0,
+    rng: np.random.Generator | None = None,
+) -> MixedRollout:
+    """Choose layouts and ranges so that the step's rollout ends soonest on at most `gpus` GPUs.
+
+    `ranking_error` is the standard deviation of ln(predicted ÷ true length) of whatever ranks the
+    trajectories; with it `high` is the 95 % quantile over 100 rankings drawn with `rng`, where each
+    replica gets the ranks that were meant for it. Replica sizes that divide each other pack into
+    whole nodes without gaps. With tool waits ranges are chosen by an upper bound (all waits of
+    every round of admission are added) and the time given is that of the event simulation.
+    """
+    usable = [kind for kind in kinds if kind.layout.gpus_per_replica <= gpus]
+    step = _Step.of(trajectories)
+    uniform_s, uniform = _best_uniform(step, usable, gpus)
+    pieces = _Search(step, usable, gpus).best()
+    if not pieces or max(step.times_s(pieces)) > uniform_s:
+        pieces = uniform
+    if not pieces:
+        raise _nothing_serves(trajectories, kinds, gpus)
+    times = step.times_s(pieces)
+    seconds = high = max(times)
+    if ranking_error > 0:
+        if rng is None:
+            raise ValueError("rankings with an error are drawn with an rng")
+        high = max(high, _misranked_s(step, pieces, ranking_error, rng))
+    error = max(piece.kind.coefficients.error for piece in pieces)
+    origin = max((piece.kind.origin for piece in pieces), key=lambda each: each.weakness)
+    return MixedRollout(
+        Estimate(seconds, seconds * max(1 - error, 0.0), high * (1 + error), "s", origin),
+        tuple(
+            RangedReplica(piece.kind.layout, piece.start, piece.stop, piece.stride, own)
+            for piece, own in zip(pieces, times, strict=True)
+        ),
+        tuple(step.order.tolist()),
+        uniform[0].kind.layout if uniform else None,
+        uniform_s if uniform else None,
+    )
+
+
+def _nothing_serves(work: Trajectories, kinds: Sequence[ReplicaKind], gpus: int) -> RefusedError:
+    room = [f"{kind.layout}: {kind.admission.tokens:.0f} tokens" for kind in kinds]
+    return RefusedError(
+        "no mix of layouts can serve every trajectory",
+        got=f"{gpus} GPUs, longest context {int(work.final_context.max())} tokens",
+        allowed="; ".join(room) or "none",
+        way_out="allow a layout with more GPUs per replica, or shorten the responses",
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Step:
+    """The trajectories by rank, longest response first."""
+
+    ranked: Trajectories
+    order: IntArray
+
+    @staticmethod
+    def of(work: Trajectories) -> _Step:
+        order = np.argsort(-work.response_tokens, kind="stable")
+        return _Step(_taken(work, order), order)
+
+    def prefill_s(self, kind: ReplicaKind) -> FloatArray | None:
+        """Give the seconds of prefill by rank."""
+        return None if kind.prefill_s is None else kind.prefill_s[self.order]
+
+    def time_s(self, kind: ReplicaKind, at: IntArray) -> float:
+        """Give the seconds of one replica that serves these positions."""
+        if not len(at):
+            return 0.0
+        prefill = self.prefill_s(kind)
+        own = None if prefill is None else prefill[at]
+        return makespan_s(_taken(self.ranked, at), kind.coefficients, kind.admission, 1, own)
+
+    def times_s(self, pieces: Sequence[_Piece]) -> list[float]:
+        """Give the seconds of each replica."""
+        return [self.time_s(each.kind, np.arange(each.start, each.stop, each.stride)) for each in pieces]
+
+
+def _taken(work: Trajectories, at: IntArray) -> Trajectories:
+    return Trajectories(work.prompt_tokens[at], work.response_tokens[at], work.turns, work.tool_wait_s)
+
+
+class _Search:
+    """Find the least makespan of contiguous ranges."""
+
+    def __init__(self, step: _Step, kinds: Sequence[ReplicaKind], gpus: int) -> None:
+        self.gpus, self.count, self.kinds = gpus, len(step.ranked), kinds
+        self.sizes = [kind.layout.gpus_per_replica for kind in kinds]
+        self.reaches: list[Reach] = [
+            reach_of(step.ranked, kind.coefficients, kind.admission, step.prefill_s(kind)) for kind in kinds
+        ]
+
+    def best(self) -> list[_Piece]:
+        """Bisect the makespan between what no plan can beat and the best plan seen; [] when none is."""
+        path = self._path(math.inf)
+        if path is None:
+            return []
+        low, high = min(reach.time_s(0, 1) for reach in self.reaches), self._makespan(path)
+        while low < high * (1 - _CLOSE):
+            middle = (low + high) / 2
+            better = self._path(middle)
+            if better is None:
+                low = middle
+            else:
+                path, high = better, min(self._makespan(better), middle)
+        return [_Piece(self.kinds[kind], start, stop) for kind, start, stop in path]
+
+    def _makespan(self, path: list[tuple[int, int, int]]) -> float:
+        return max(self.reaches[kind].time_s(start, stop) for kind, start, stop in path)
+
+    def _path(self, seconds: float) -> list[tuple[int, int, int]] | None:
+        """Cover all positions within `seconds` by fewest GPUs: (kind, start, stop) each, or None."""
+        furthest = [reach.furthest(seconds) for reach in self.reaches]
+        least = [0] + [self.gpus + 1] * self.count
+        came = [(-1, -1)] * (self.count + 1)
+        for start in range(self.count):
+            for kind, size in enumerate(self.sizes):
+                used = least[start] + size
+                if used > self.gpus:
+                    continue
+                stop = furthest[kind](start)
+                if stop > start and used < least[stop]:
+                    least[stop], came[stop] = used, (kind, start)
+        if least[self.count] > self.gpus:
+            return None
+        path, at = [], self.count
+        while at:
+            kind, start = came[at]
+            path.append((kind, start, at))
+            at = start
+        return path[::-1]
+
+
+def _best_uniform(step: _Step, kinds: Sequence[ReplicaKind], gpus: int) -> tuple[float, list[_Piece]]:
+    """Deal all trajectories by rank to replicas of one layout, for each layout; (inf, []) when none fits."""
+    count, longest = len(step.ranked), float(step.ranked.final_context.max())
+    best: tuple[float, list[_Piece]] = (math.inf, [])
+    for kind in kinds:
+        if longest > kind.admission.tokens:
+            continue
+        number = min(gpus // kind.layout.gpus_per_replica, count)
+        seconds = makespan_s(step.ranked, kind.coefficients, kind.admission, number, step.prefill_s(kind))
+        if seconds < best[0]:
+            best = (seconds, [_Piece(kind, at, count, number) for at in range(number)])
+    return best
+
+
+def _misranked_s(step: _Step, pieces: Sequence[_Piece], error: float, rng: np.random.Generator) -> float:
+    """Give the 95 % quantile of the makespan when ranks are drawn with an error.
+
+    A trajectory that does not fit where its rank sent it goes to the replica with most room.
+    """
+    roomiest = max(range(len(pieces)), key=lambda number: pieces[number].kind.admission.tokens)
+    contexts, logs = step.ranked.final_context, np.log(step.ranked.response_tokens)
+    found = []
+    for _ in range(_ROUNDS):
+        seen = np.argsort(-(logs + rng.normal(0.0, error, len(logs))), kind="stable")
+        sent = [seen[piece.start : piece.stop : piece.stride] for piece in pieces]
+        fits = [contexts[at] <= piece.kind.admission.tokens for at, piece in zip(sent, pieces, strict=True)]
+        served = [at[ok] for at, ok in zip(sent, fits, strict=True)]
+        moved = [at[~ok] for at, ok in zip(sent, fits, strict=True)]
+        served[roomiest] = np.concatenate([served[roomiest], *moved])
+        found.append(max(step.time_s(piece.kind, at) for piece, at in zip(pieces, served, strict=True)))
+    return float(np.quantile(found, _LEVEL))
