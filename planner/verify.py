@@ -44,7 +44,7 @@ def verify(problem: Problem, plan: Plan) -> list[Violation]:
 
 
 def _roster(problem: Problem, plan: Plan) -> Found:
-    """Every task of the problem is running or queued, once; running tasks keep the problem's order."""
+    """Check that every task runs or waits, once; running tasks keep the problem's order."""
     named = [task.task for task in plan.running] + [task.task for task in plan.queued]
     for task, times in Counter(named).items():
         if task not in problem.task_of:
@@ -64,7 +64,7 @@ def _roster(problem: Problem, plan: Plan) -> Found:
 
 
 def _shape(task: Task, running: RunningTask) -> Found:
-    """The column covers the task's GPU roles, each once, in options the problem offers."""
+    """Check that the column has each GPU role once, in options the problem offers."""
     column = running.column
     if column.task != task.id:
         yield Violation("wrong-column", f"has a column of task {column.task}", task.id)
@@ -105,7 +105,7 @@ def _one_task_per_gpu(plan: Plan) -> Found:
 
 
 def _placement(cluster: Cluster, task: Task, running: RunningTask) -> Found:
-    """Replicas are as many and as large as chosen, on GPUs that exist, inside nodes or filling them."""
+    """Check that replicas are as many and as large as chosen, inside nodes or filling them."""
     for placed in running.roles:
         yield from _replicas(cluster, _at(task, placed), placed)
     gpus_of = {placed.role: frozenset(placed.gpus) for placed in running.roles}
@@ -123,7 +123,7 @@ def _placement(cluster: Cluster, task: Task, running: RunningTask) -> Found:
 
 
 def _union(gpus_of: dict[str, frozenset[GpuId]], pool: Pool) -> frozenset[GpuId]:
-    return frozenset().union(*(gpus_of[choice.role] for choice in pool.choices))
+    return frozenset[GpuId]().union(*(gpus_of[choice.role] for choice in pool.choices))
 
 
 def _replicas(cluster: Cluster, where: str, placed: PlacedRole) -> Found:
@@ -173,7 +173,7 @@ def _pool(task: Task, pool: Pool, gpus: frozenset[GpuId]) -> Found:
 
 
 def _host(problem: Problem, plan: Plan) -> Found:
-    """CPU cores and host memory of each node suffice; every CPU worker has a node."""
+    """Check that each node has the cores and the memory, and that every CPU worker has a node."""
     cores: defaultdict[str, float] = defaultdict(float)
     memory_mib: defaultdict[str, float] = defaultdict(float)
     for running in plan.running:
@@ -198,7 +198,7 @@ def _host(problem: Problem, plan: Plan) -> Found:
 
 
 def _workers(cluster: Cluster, task: Task, running: RunningTask) -> Found:
-    """The shares of each CPU-only role add up to its workers, on nodes that exist."""
+    """Check that the shares of each CPU-only role add up to its workers, on nodes that exist."""
     for share in running.cpu:
         if share.node not in cluster.node_of:
             yield Violation("unknown-node", f"has workers on {share.node}", f"{task.id}.{share.role}")

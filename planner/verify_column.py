@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
-from libra_plan.models.quantities import Estimate
 from libra_plan.models.topology import Cluster, GpuId
 from libra_plan.planner.plan import Column, MemoryMode, Pool, RunningTask
 from libra_plan.planner.problem import CouplingKind, StageOption, Task
@@ -48,7 +47,7 @@ def _within(number: int, least: int, most: int | None) -> bool:
 
 
 def _form(task: Task, column: Column) -> Found:
-    """The shape is one the task's framework and coupling allow."""
+    """Check that the shape is one the task's framework and coupling allow."""
     names = [[[choice.role for choice in pool.choices] for pool in phase.pools] for phase in column.phases]
     order = [role.id for role in task.gpu_roles]
     several = len(names) > 1
@@ -59,6 +58,15 @@ def _form(task: Task, column: Column) -> Found:
     runs = phases if task.coupling.kind is not CouplingKind.PIPELINED else [p for ph in names for p in ph]
     if not _are_runs(runs, order) or not _are_runs(phases, order):
         yield Violation("stage-order", "a phase or pipelined pool is not a run of stages in order", task.id)
+    if task.roles_fill_pools and any(
+        choice.option.gpus != pool.gpus
+        for phase in column.phases
+        for pool in phase.pools
+        for choice in pool.choices
+    ):
+        yield Violation(
+            "pool", "has a role on some of its pool's GPUs, and its roles fill their pools", task.id
+        )
     if several and any(role.pinned_gpus or role.excluded_gpus for role in task.roles):
         yield Violation("phases", "has several phases and pinned or excluded GPUs", task.id)
     if several and not any(len(phase) > 1 for phase in names):
@@ -77,9 +85,8 @@ def check_price(cluster: Cluster, task: Task, running: RunningTask) -> Found:
     """Yield where its step time, memory, blocks or host needs are not what its options make."""
     column = running.column
     ways = turns_of(task, column)
-    for name, told, own in zip(
-        ("value", "low", "high"), _bounds(column.step_time_s), step_times(task, ways), strict=True
-    ):
+    bounds = ("value", "low", "high")
+    for name, told, own in zip(bounds, _times(column), step_times(task, ways), strict=True):
         if not close(told, own, EXACT):
             yield Violation("step-time", f"{name} is {told} s, its options make {own} s", task.id)
     yield from _modes(task, column)
@@ -95,17 +102,17 @@ def check_price(cluster: Cluster, task: Task, running: RunningTask) -> Found:
             yield Violation("memory", message, f"{task.id} on {gpu}")
     for phase, turns in zip(column.phases, ways, strict=True):
         for pool, turn in zip(phase.pools, turns, strict=True):
-            told = (pool.cpu_cores_per_gpu, pool.host_memory_mib_per_gpu)
-            if not all(close(a, b, EXACT) for a, b in zip(told, host_per_gpu(turn), strict=True)):
+            host = (pool.cpu_cores_per_gpu, pool.host_memory_mib_per_gpu)
+            if not all(close(a, b, EXACT) for a, b in zip(host, host_per_gpu(turn), strict=True)):
                 yield Violation("host-told", "a pool misstates cores or host memory per GPU", task.id)
 
 
-def _bounds(time: Estimate) -> tuple[float, float, float]:
-    return time.value, time.low, time.high
+def _times(column: Column) -> tuple[float, float, float]:
+    return column.step_time_s.value, column.step_time_s.low, column.step_time_s.high
 
 
 def _modes(task: Task, column: Column) -> Found:
-    """Roles sleep only where they can and have cause to; phases on the same GPUs share one mode."""
+    """Check that roles sleep only where they can and must, and that phases share one mode."""
     pools = [pool for phase in column.phases for pool in phase.pools]
     several = len(column.phases) > 1
     if several and len({pool.memory_mode for pool in pools}) > 1:
@@ -121,7 +128,7 @@ def _modes(task: Task, column: Column) -> Found:
 
 
 def _blocks(task: Task, column: Column) -> Found:
-    """The blocks told are those of the pools, as large as the largest replica."""
+    """Check that the blocks told are those of the pools, as large as the largest replica."""
     several = len(column.phases) > 1
     largest = max(_largest(pool) for phase in column.phases for pool in phase.pools)
     needed: Counter[tuple[str, int]] = Counter()

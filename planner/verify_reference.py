@@ -110,6 +110,8 @@ def _gpus_needed(cluster: Cluster, task: Task, shape: Shape, options: tuple[Stag
     sharing = [options] if len(shape) > 1 else pools[0]  # those that take the same GPUs
     if any(len({option.gpu_class for option in pool}) > 1 for pool in sharing):
         return None
+    if task.roles_fill_pools and any(len({o.gpus for o in pool}) > 1 for phase in pools for pool in phase):
+        return None
     largest = max(option.layout.gpus_per_replica for option in options)
     needed: Counter[tuple[str, int]] = Counter()
     for phase in pools:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isclose
 
 from libra_plan.planner.plan import Column, MemoryMode
 from libra_plan.planner.problem import Coupling, CouplingKind, Role, StageOption, Task
@@ -39,8 +40,8 @@ class Violation:
 
 
 def close(one: float, other: float, relative: float) -> bool:
-    """Tell whether two numbers are equal but for rounding; below 1 the tolerance is absolute."""
-    return abs(one - other) <= relative * max(1.0, abs(one), abs(other))
+    """Tell whether two numbers are equal but for rounding."""
+    return isclose(one, other, rel_tol=relative, abs_tol=1e-12)
 
 
 def role_of(task: Task, name: str) -> Role:
@@ -124,9 +125,11 @@ def _one_bound(times: list[float], coupling: Coupling) -> float:
 
 
 def column_peak_mib(ways: Ways) -> float:
-    """Give the most a GPU may have to hold, MiB: a role at work, what the others of its pool keep,
-    and what the pools of each other phase keep at most.
-    """  # fmt: skip
+    """Give the most a GPU may have to hold, MiB.
+
+    That is a role at work, what the others of its pool keep, and the most that pools of each other
+    phase keep.
+    """
     kept = [max(sum(turn.kept_mib) for turn in phase) for phase in ways]
     return max(
         _turn_peak_mib(turn) + sum(kept) - kept[number] for number, phase in enumerate(ways) for turn in phase
