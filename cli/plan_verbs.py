@@ -92,6 +92,9 @@ def solve(
     running: Running = None,
     out: Annotated[Path | None, typer.Option(help="Folder to write the manifest to.")] = None,
     name: Annotated[str, typer.Option(help="Name of the plan in the manifest.")] = "libra-plan",
+    picture: Annotated[
+        Path | None, typer.Option(help="File to draw the plan to, one lane a GPU (SVG).")
+    ] = None,
     allow_prior: AllowPrior = False,
     seed: Seed = 0,
     form: FormOption = Form.TABLE,
@@ -120,6 +123,12 @@ def solve(
     else:
         text = manifest_to_json(manifest) if form is Form.JSON else manifest_to_yaml(manifest)
         render.print_text(text.rstrip("\n"))
+    if picture is not None:
+        from libra_plan.cli.picture import plan_svg
+        from libra_plan.planner.manifests.store import write_atomically
+
+        write_atomically(picture, plan_svg(inputs.problem, plan).encode())
+        render.note(f"written: {picture}")
     if out is not None:
         _write(out, manifest)
 
