@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from libra_plan.errors import NoPlanError, TimeLimitError
 from libra_plan.planner.plan import Plan
+from libra_plan.planner.solvers.watch import Watch
 
 __all__ = ["SolveParams", "SolveResult", "Termination", "TerminationReason"]
 
@@ -26,6 +27,13 @@ class SolveParams:
     seed: int = 0
     move_tolerance: float = 1e-6
     """Relative objective a plan may give up to move fewer tasks."""
+    watch: Watch | None = field(default=None, compare=False)
+    """Whoever looks on, and may end the search early."""
+
+    @property
+    def stopped(self) -> bool:
+        """Tell whether whoever looks on has ended the search."""
+        return self.watch is not None and self.watch.stopped
 
 
 class TerminationReason(str, Enum):

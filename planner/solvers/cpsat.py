@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from ortools.sat.python import cp_model
 
 from libra_plan.planner.solvers.base import SolveParams
+from libra_plan.planner.solvers.cpsat_watch import run
 from libra_plan.planner.solvers.rows import At, Choice, Row
 from libra_plan.planner.solvers.worth import TaskCandidates
 
@@ -45,10 +46,12 @@ def maximise(
     limit_s: float,
     hint: Choice | None = None,
     known_bound: float | None = None,
+    reported: bool = False,
 ) -> MasterResult:
     """Choose candidates of the largest total value within the rows; any choice when there are no values.
 
-    `known_bound` (the LP's) lets the search stop as soon as it is near enough.
+    `known_bound` (the LP's) lets the search stop as soon as it is near enough. `reported`: the values
+    are the policy's objective, so whoever looks on is told.
     """
     model = cp_model.CpModel()
     chosen = {
@@ -75,7 +78,7 @@ def maximise(
         for (t, c), x in chosen.items():
             model.add_hint(x, hint.get(t) == c)
     solver = _solver(params, limit_s)
-    status = solver.solve(model)
+    status = run(solver, model, params.watch, scale=scale if reported else None)
     if status == cp_model.MODEL_INVALID:
         raise RuntimeError(f"the master model is invalid: {model.validate()}")
     if status == cp_model.INFEASIBLE:

@@ -16,6 +16,7 @@ from ortools.sat.python import cp_model
 from libra_plan.models.topology import Cluster, GpuId, Node
 from libra_plan.planner.solvers.assignment import CpuNeed, Item, NodeAssignment, gpus_of_class
 from libra_plan.planner.solvers.base import SolveParams
+from libra_plan.planner.solvers.cpsat_watch import run
 
 __all__ = ["assign_nodes"]
 
@@ -67,7 +68,7 @@ def assign_nodes(
     solver.parameters.random_seed = params.seed
     solver.parameters.num_workers = 1
     solver.parameters.max_deterministic_time = limit_s if start is None else min(limit_s, _IMPROVE_S)
-    status = solver.solve(model)
+    status = run(solver, model, params.watch)
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return start
     return _read(solver, variables, items)

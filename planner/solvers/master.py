@@ -88,7 +88,7 @@ class Search:
                 return result, placed
             self.rows.append(cut_row(self.tasks, self._smallest_conflict(result.choice)))
             self.cuts += 1
-            if self.budget.spent and not self.params.deterministic:
+            if self.params.stopped or (self.budget.spent and not self.params.deterministic):
                 return MasterResult(None, result.bound, optimal=False), None
 
     def _smallest_conflict(self, choice: Choice) -> Choice:

@@ -47,7 +47,10 @@ def throughput(search: Search, hint: Choice | None) -> Outcome:
     relaxed = lp_bound(search.tasks, search.rows)
     if relaxed is not None:
         bounds["lp"] = relaxed
-    result, placed = search.until_placed(lambda: _ask(search, worths(search), (), hint, known_bound=relaxed))
+    _report(search, None, relaxed)
+    result, placed = search.until_placed(
+        lambda: _ask(search, worths(search), (), hint, known_bound=relaxed, reported=True)
+    )
     if result.bound < float("inf") and not result.infeasible:
         bounds["cp-sat"] = result.bound
     return Outcome(placed, bounds, (), result.infeasible)
@@ -59,6 +62,7 @@ def _ask(
     promises: tuple[Row, ...],
     hint: Choice | None,
     known_bound: float | None = None,
+    reported: bool = False,
 ) -> MasterResult:
     return maximise(
         search.tasks,
@@ -68,7 +72,13 @@ def _ask(
         limit_s=search.step_s(),
         hint=hint,
         known_bound=known_bound,
+        reported=reported,
     )
+
+
+def _report(search: Search, objective: float | None, bound: float | None) -> None:
+    if search.params.watch is not None:
+        search.params.watch.report(objective, bound)
 
 
 def max_min(search: Search, hint: Choice | None) -> Outcome:
@@ -85,6 +95,7 @@ def max_min(search: Search, hint: Choice | None) -> Outcome:
     relaxed = lp_worst_bound(search.tasks, search.rows, able)
     if relaxed is not None:
         bounds["lp"] = relaxed
+    _report(search, None, relaxed)
     promises: tuple[Row, ...] = ()
     placed: Placed | None = None
     below = 0
@@ -93,6 +104,7 @@ def max_min(search: Search, hint: Choice | None) -> Outcome:
         level, bound, found = _highest_level(search, len(able) - below, promises, ceiling)
         if below == 0:
             bounds["cp-sat"] = bound
+            _report(search, level, bound)
         if found is None:
             break
         promises = (*promises, count_row(search.tasks, level, len(able) - below))

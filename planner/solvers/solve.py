@@ -38,7 +38,7 @@ def solve(
     """
     tasks = candidates_of(problem, shares_of or problem)
     if not any(each.candidates for each in tasks):
-        reasons = "; ".join(queued.reason for queued in queued_tasks(problem, tasks, {}, None))
+        reasons = _reasons(problem, tasks)
         return SolveResult(None, Termination(TerminationReason.INFEASIBLE, reasons or "no task was given"))
     search = Search(
         problem, tasks, master_rows(tasks, problem.cluster), params, Budget.of(params.time_limit_s, clock)
@@ -57,8 +57,13 @@ def solve(
     return SolveResult(plan, Termination(reason, f"gap {plan.certificate.gap:.2e}", plan.certificate.bound))
 
 
+def _reasons(problem: Problem, tasks: Sequence[TaskCandidates]) -> str:
+    waiting = queued_tasks(problem, tasks, {}, None)
+    return "; ".join(f"[{each.code}] {each.reason}" for each in waiting)
+
+
 def _nothing(problem: Problem, tasks: Sequence[TaskCandidates], outcome: Outcome) -> SolveResult:
-    reasons = "; ".join(queued.reason for queued in queued_tasks(problem, tasks, {}, None))
+    reasons = _reasons(problem, tasks)
     bound = min(outcome.bounds.values(), default=None)
     if outcome.placed is not None or outcome.infeasible or bound == 0.0:
         return SolveResult(None, Termination(TerminationReason.INFEASIBLE, reasons, bound))
