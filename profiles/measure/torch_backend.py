@@ -28,7 +28,7 @@ __all__ = ["TorchBackend"]
 # the device's memory training is measured in pure bf16 (8 bytes a parameter) instead.
 FP32_STATE_SHARE = 0.5
 FP32_STATE_BYTES = 16
-OLDEST_TRANSFORMERS = 5
+OLDEST_TRANSFORMERS = (5, 4)  # from here the static cache keeps its length in a tensor of each layer
 
 
 def _load(name: str) -> Any:
@@ -53,11 +53,12 @@ class TorchBackend:
     ) -> None:
         self.torch = _load("torch")
         self.transformers = _load("transformers")
-        if int(self.transformers.__version__.split(".")[0]) < OLDEST_TRANSFORMERS:
+        version = self.transformers.__version__
+        if tuple(int(part) for part in version.split(".")[:2]) < OLDEST_TRANSFORMERS:
             raise InputError(
                 "this transformers keeps its static cache in another way",
-                got=self.transformers.__version__,
-                allowed=f"transformers {OLDEST_TRANSFORMERS} or newer",
+                got=version,
+                allowed="transformers 5.4 or newer",
             )
         self.architecture = architecture
         self.seed = seed

@@ -15,7 +15,7 @@ from libra_plan.profiles.measure.torch_backend import TorchBackend
 
 pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")
-pytest.importorskip("transformers", minversion="5.0")
+pytest.importorskip("transformers", minversion="5.4")
 
 TINY: dict[str, object] = {
     "model_type": "qwen2",
@@ -30,6 +30,13 @@ TINY: dict[str, object] = {
     "tie_word_embeddings": True,
 }
 POINT = PlannedPoint(2, 12)
+
+
+def test_a_transformers_with_another_cache_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Up to 5.3 the decode step would fail on every point, after minutes of building."""
+    monkeypatch.setattr("transformers.__version__", "5.3.0")
+    with pytest.raises(InputError, match=r"got 5\.3\.0; allowed: transformers 5\.4"):
+        TorchBackend(Architecture("tiny", TINY, "0" * 64), device="cpu")
 
 
 @pytest.fixture
