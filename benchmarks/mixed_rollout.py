@@ -58,8 +58,9 @@ def main() -> None:
             str(kind.layout): sum(each.layout == kind.layout for each in mixed.replicas) for kind in kinds
         }
         print(
-            f"sigma {sigma:3}: {statistics.median(seconds):6.3f} s to search; step {mixed.makespan_s.value:7.1f} s,"
-            f" best single layout {mixed.uniform} {mixed.uniform_s or 0:7.1f} s; {counts}"
+            f"sigma {sigma:3}: {statistics.median(seconds):6.3f} s to search; step "
+            f"{mixed.makespan_s.value:7.1f} s, best single layout {mixed.uniform} "
+            f"{mixed.uniform_s or 0:7.1f} s; {counts}"
         )
 
 

@@ -1,23 +1,43 @@
 """The typed, frozen schema of every file a user writes: profile, switching, workload, cluster.
 
 Units are in the key. Unknown keys, wrong types and missing units are refused by the reader
-(`document.py`), which knows the line of every key.
+(`document.py`), which knows the line of every key. The workload's part is in `schema_workload.py`.
 """
 
 from __future__ import annotations
 
 from typing import Annotated, Literal
 
-import msgspec
 from msgspec import Meta
+
+from libra_plan.profiles.schema_base import Count, File, Name, NonNegative, Positive, Whole
+from libra_plan.profiles.schema_workload import (
+    CouplingSpec,
+    Distribution,
+    Fixed,
+    Histogram,
+    LayoutSpec,
+    LifecycleSpec,
+    LogNormal,
+    RoleKind,
+    RoleSpec,
+    TaskSpec,
+    Trace,
+    WorkloadFile,
+    WorkSpec,
+)
 
 __all__ = [
     "ClusterFile",
     "CouplingSpec",
     "Distribution",
+    "Fixed",
     "GpuSpec",
     "Hardware",
+    "Histogram",
     "LayoutSpec",
+    "LifecycleSpec",
+    "LogNormal",
     "Method",
     "ModelShape",
     "NodeSpec",
@@ -32,38 +52,17 @@ __all__ = [
     "Spread",
     "SwitchingFile",
     "TaskSpec",
+    "Trace",
     "WorkSpec",
     "WorkloadFile",
 ]
 
-Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$(?!\n)", max_length=63)]
-Positive = Annotated[float, Meta(gt=0)]
-NonNegative = Annotated[float, Meta(ge=0)]
-Count = Annotated[int, Meta(ge=1)]
-Whole = Annotated[int, Meta(ge=0)]
-
 Phase = Literal["decode", "serve", "score", "train"]
-RoleKind = Literal[
-    "actor_train",
-    "critic_train",
-    "reward_train",
-    "rollout",
-    "reference",
-    "reward",
-    "critic_score",
-    "judge",
-    "env",
-]
-
-
-class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    pass
-
 
 # ---------------------------------------------------------------- profile
 
 
-class ModelShape(_File, frozen=True, kw_only=True):
+class ModelShape(File, frozen=True, kw_only=True):
     """The dimensions of a transformer that costs and divisibility laws need."""
 
     id: str
@@ -77,11 +76,12 @@ class ModelShape(_File, frozen=True, kw_only=True):
     vocab: Count
     active_params: Count | None = None
     experts: Count | None = None
+    experts_per_token: Count | None = None
     revision: str | None = None
     config_sha256: str | None = None
 
 
-class Hardware(_File, frozen=True, kw_only=True):
+class Hardware(File, frozen=True, kw_only=True):
     """What the points were measured on. `gpu_class` is the key that must match the cluster's."""
 
     gpu_class: Name
@@ -99,7 +99,7 @@ class Hardware(_File, frozen=True, kw_only=True):
     cpu: str | None = None
 
 
-class Software(_File, frozen=True, kw_only=True):
+class Software(File, frozen=True, kw_only=True):
     """The stack: two profiles with different software are different profiles."""
 
     framework: str
@@ -117,7 +117,7 @@ class Software(_File, frozen=True, kw_only=True):
     flags: dict[str, str | int | float | bool] = {}
 
 
-class Method(_File, frozen=True, kw_only=True):
+class Method(File, frozen=True, kw_only=True):
     """How it was measured."""
 
     date: str | None = None
@@ -131,7 +131,7 @@ class Method(_File, frozen=True, kw_only=True):
     tpot_definition: str | None = None
 
 
-class Provenance(_File, frozen=True, kw_only=True):
+class Provenance(File, frozen=True, kw_only=True):
     """Where the points come from; `points_sha256` pins the file."""
 
     kind: Literal["measured", "published", "simulated", "derived"]
@@ -143,7 +143,7 @@ class Provenance(_File, frozen=True, kw_only=True):
     licence: str | None = None
 
 
-class ProfileFile(_File, frozen=True, kw_only=True):
+class ProfileFile(File, frozen=True, kw_only=True):
     """`profile.yaml`: one model, one phase, one stack on one GPU class; the points lie beside it."""
 
     schema_version: Literal[1]
@@ -158,7 +158,7 @@ class ProfileFile(_File, frozen=True, kw_only=True):
     notes: str = ""
 
 
-class Point(_File, frozen=True, kw_only=True):
+class Point(File, frozen=True, kw_only=True):
     """One row of `points.csv`. What a phase does not use is empty.
 
     decode: one step of `batch_sequences` at context `seq_len_tokens`. serve: TPOT at concurrency
@@ -191,7 +191,7 @@ class Point(_File, frozen=True, kw_only=True):
 # ---------------------------------------------------------------- switching
 
 
-class Spread(_File, frozen=True, kw_only=True):
+class Spread(File, frozen=True, kw_only=True):
     """A measured quantity: its median, least and greatest value, and the 90th percentile of `n` readings.
 
     The unit is in the key that holds the spread.
@@ -204,7 +204,7 @@ class Spread(_File, frozen=True, kw_only=True):
     n: Count
 
 
-class SharedRate(_File, frozen=True, kw_only=True):
+class SharedRate(File, frozen=True, kw_only=True):
     """Two processes time-slicing one GPU: the share of its own solo rate that each kept."""
 
     a: str
@@ -213,7 +213,7 @@ class SharedRate(_File, frozen=True, kw_only=True):
     rate_b: Positive
 
 
-class SwitchingFile(_File, frozen=True, kw_only=True):
+class SwitchingFile(File, frozen=True, kw_only=True):
     """`switching.yaml`: what it costs to start, stop and move a role on one GPU class.
 
     `start_s`: from the launcher's start to ranks ready to work (imports, CUDA, NCCL). `save` and
@@ -238,135 +238,10 @@ class SwitchingFile(_File, frozen=True, kw_only=True):
     notes: str = ""
 
 
-# ---------------------------------------------------------------- workload
-
-
-class Fixed(_File, frozen=True, kw_only=True, tag="fixed", tag_field="kind"):
-    """Every length is the same."""
-
-    tokens: Count
-
-
-class LogNormal(_File, frozen=True, kw_only=True, tag="lognormal", tag_field="kind"):
-    """A long-tailed length: log-normal with this median and sigma, cut at `max_tokens`."""
-
-    median_tokens: Positive
-    sigma: NonNegative
-    max_tokens: Count
-
-
-class Histogram(_File, frozen=True, kw_only=True, tag="histogram", tag_field="kind"):
-    """Lengths in bins: `edges_tokens` has one more entry than `counts`."""
-
-    edges_tokens: tuple[Whole, ...]
-    counts: tuple[NonNegative, ...]
-
-
-class Trace(_File, frozen=True, kw_only=True, tag="trace", tag_field="kind"):
-    """Observed lengths: a text or CSV file with one length a line, relative to the workload."""
-
-    file: str
-
-
-Distribution = Fixed | LogNormal | Histogram | Trace
-
-
-class WorkSpec(_File, frozen=True, kw_only=True):
-    """The work of one step of a task.
-
-    `response_tokens` is what one sample generates over all of its `turns` together; a task without
-    it (reward-model training) works on `prompt_tokens` alone.
-    """
-
-    samples: Count
-    prompt_tokens: Distribution
-    response_tokens: Distribution | None = None
-    turns: Count = 1
-
-
-class CouplingSpec(_File, frozen=True, kw_only=True):
-    """How the task's pools overlap; `staleness_steps` ≥ 1 only with async."""
-
-    kind: Literal["sync", "async", "pipelined"] = "sync"
-    staleness_steps: Whole = 0
-    groups: Count | None = None
-
-
-class LayoutSpec(_File, frozen=True, kw_only=True):
-    """A layout the role may use; data parallelism is the planner's to choose."""
-
-    tp: Count = 1
-    pp: Count = 1
-    cp: Count = 1
-    ep: Count = 1
-
-
-class RoleSpec(_File, frozen=True, kw_only=True):
-    """A role of a task. GPU roles name their profiles; `env` states its CPU need and tool waits.
-
-    `profiles`: one profile id per phase the role goes through (rollout: decode or serve, and
-    optionally score for its prefill; train roles: train; scoring roles: score). `min_gpus`,
-    `max_gpus`, `pinned_gpus` and `excluded_gpus` ("node:index" or UUID) bound the placement.
-    Host memory is what the processes take; the planner adds the state it puts to sleep there.
-    """
-
-    id: Name
-    kind: RoleKind
-    profiles: tuple[Name, ...] = ()
-    layouts: tuple[LayoutSpec, ...] = ()
-    micro_batch_tokens: Count | None = None
-    max_concurrency: Count | None = None
-    can_sleep: bool = True
-    min_gpus: Count = 1
-    max_gpus: Count | None = None
-    pinned_gpus: tuple[str, ...] = ()
-    excluded_gpus: tuple[str, ...] = ()
-    cpu_cores_per_gpu: NonNegative = 0.0
-    host_memory_mib_per_gpu: NonNegative = 0.0
-    workers: Count | None = None
-    cpu_cores_per_worker: NonNegative | None = None
-    host_memory_mib_per_worker: NonNegative | None = None
-    tool_wait_s_per_turn: NonNegative | None = None
-    command: tuple[str, ...] = ()
-
-
-class LifecycleSpec(_File, frozen=True, kw_only=True):
-    """How the task is stopped and resumed; what the manifest hands to launchers."""
-
-    stop_signal: Literal["SIGTERM", "SIGINT", "SIGUSR1"] = "SIGTERM"
-    grace_s: Positive = 600.0
-    checkpoint_dir: str | None = None
-    restart_s: NonNegative | None = None
-
-
-class TaskSpec(_File, frozen=True, kw_only=True):
-    """A post-training job that wants GPUs."""
-
-    id: Name
-    description: str = ""
-    weight: Positive = 1.0
-    work_per_step: WorkSpec
-    coupling: CouplingSpec = CouplingSpec()
-    arrangements: tuple[Literal["colocated", "separate", "hybrid"], ...] = ("colocated", "separate", "hybrid")
-    roles: tuple[RoleSpec, ...]
-    roles_fill_pools: bool = False
-    lifecycle: LifecycleSpec = LifecycleSpec()
-    min_gpus: Whole = 0
-    max_gpus: Count | None = None
-
-
-class WorkloadFile(_File, frozen=True, kw_only=True):
-    """`workload.yaml`: the tasks that share a cluster."""
-
-    schema_version: Literal[1]
-    tasks: tuple[TaskSpec, ...]
-    horizon_s: Positive = 3600.0
-
-
 # ---------------------------------------------------------------- cluster
 
 
-class GpuSpec(_File, frozen=True, kw_only=True):
+class GpuSpec(File, frozen=True, kw_only=True):
     """One GPU of a node."""
 
     index: Whole
@@ -375,7 +250,7 @@ class GpuSpec(_File, frozen=True, kw_only=True):
     excluded: bool = False
 
 
-class NodeSpec(_File, frozen=True, kw_only=True):
+class NodeSpec(File, frozen=True, kw_only=True):
     """One node: either `gpu_count` equal GPUs, or `gpus` one by one."""
 
     id: Name
@@ -391,7 +266,7 @@ class NodeSpec(_File, frozen=True, kw_only=True):
     excluded: bool = False
 
 
-class ClusterFile(_File, frozen=True, kw_only=True):
+class ClusterFile(File, frozen=True, kw_only=True):
     """`cluster.yaml`: the nodes and the bandwidth inside and between them."""
 
     schema_version: Literal[1]

@@ -68,6 +68,12 @@ def _check_task(
     if work.response_tokens is not None:
         response_key = f"{key}.work_per_step.response_tokens"
         longest += _check_lengths(work.response_tokens, response_key, document, folder, digests)
+    elif work.history_tokens:
+        raise WorkloadError(
+            f"task `{task.id}` has a history of response lengths but no `response_tokens`",
+            way_out="state how long the responses are now",
+            where=document.where(f"{key}.work_per_step.history_tokens"),
+        )
     elif any(role.kind == "rollout" for role in task.roles):
         raise WorkloadError(
             f"task `{task.id}` has a rollout role but no `response_tokens`",

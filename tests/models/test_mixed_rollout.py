@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,10 +19,12 @@ from libra_plan.models.quantities import Origin
 from libra_plan.models.rollout import Trajectories, makespan_s, pair_lengths
 from libra_plan.profiles.schema import LogNormal
 
+ROOMY = Admission(10_000, 1e12)
+
 pairs = st.lists(st.tuples(st.integers(1, 60), st.integers(1, 60)), min_size=1, max_size=7)
 
 
-def kinds_of(base=(7e-3, 1.5e-4, 3.6e-8), admission=Admission(10_000, 1e12), sizes=(1, 2, 4), gain=1.5):
+def kinds_of(base=(7e-3, 1.5e-4, 3.6e-8), admission=ROOMY, sizes=(1, 2, 4), gain=1.5):
     return [
         ReplicaKind(
             Layout(tp=size), DecodeCoefficients(*(c / gain ** math.log2(size) for c in base), 0.05), admission

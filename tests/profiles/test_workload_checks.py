@@ -58,6 +58,11 @@ CASES: dict[str, tuple[Change, str, str]] = {
         "work_per_step",
         "no `response_tokens`",
     ),
+    "history of nothing": (
+        lambda t: (t["work_per_step"].pop("response_tokens"), t["work_per_step"].update(history_tokens=[9])),
+        "work_per_step.history_tokens",
+        "a history of response lengths but no `response_tokens`",
+    ),
     "median": (
         lambda t: t["work_per_step"]["response_tokens"].update(median_tokens=2000),
         "work_per_step.response_tokens.median_tokens",

@@ -1,0 +1,159 @@
+"""The schema of `workload.yaml`: tasks, their roles, and the work of one step."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from libra_plan.profiles.schema_base import Count, File, Name, NonNegative, Positive, Whole
+
+__all__ = [
+    "CouplingSpec",
+    "Distribution",
+    "Fixed",
+    "Histogram",
+    "LayoutSpec",
+    "LifecycleSpec",
+    "LogNormal",
+    "RoleKind",
+    "RoleSpec",
+    "TaskSpec",
+    "Trace",
+    "WorkSpec",
+    "WorkloadFile",
+]
+
+RoleKind = Literal[
+    "actor_train",
+    "critic_train",
+    "reward_train",
+    "rollout",
+    "reference",
+    "reward",
+    "critic_score",
+    "judge",
+    "env",
+]
+
+
+class Fixed(File, frozen=True, kw_only=True, tag="fixed", tag_field="kind"):
+    """Every length is the same."""
+
+    tokens: Count
+
+
+class LogNormal(File, frozen=True, kw_only=True, tag="lognormal", tag_field="kind"):
+    """A long-tailed length: log-normal with this median and sigma, cut at `max_tokens`."""
+
+    median_tokens: Positive
+    sigma: NonNegative
+    max_tokens: Count
+
+
+class Histogram(File, frozen=True, kw_only=True, tag="histogram", tag_field="kind"):
+    """Lengths in bins: `edges_tokens` has one more entry than `counts`."""
+
+    edges_tokens: tuple[Whole, ...]
+    counts: tuple[NonNegative, ...]
+
+
+class Trace(File, frozen=True, kw_only=True, tag="trace", tag_field="kind"):
+    """Observed lengths: a text or CSV file with one length a line, relative to the workload."""
+
+    file: str
+
+
+Distribution = Fixed | LogNormal | Histogram | Trace
+
+
+class WorkSpec(File, frozen=True, kw_only=True):
+    """The work of one step of a task.
+
+    `response_tokens` is what one sample generates over all of its `turns` together; a task without
+    it (reward-model training) works on `prompt_tokens` alone. `history_tokens` are the mean
+    response lengths of the last steps, oldest first: what a plan for later steps is forecast from.
+    """
+
+    samples: Count
+    prompt_tokens: Distribution
+    response_tokens: Distribution | None = None
+    turns: Count = 1
+    history_tokens: tuple[Positive, ...] = ()
+
+
+class CouplingSpec(File, frozen=True, kw_only=True):
+    """How the task's pools overlap; `staleness_steps` ≥ 1 only with async."""
+
+    kind: Literal["sync", "async", "pipelined"] = "sync"
+    staleness_steps: Whole = 0
+    groups: Count | None = None
+
+
+class LayoutSpec(File, frozen=True, kw_only=True):
+    """A layout the role may use; data parallelism is the planner's to choose."""
+
+    tp: Count = 1
+    pp: Count = 1
+    cp: Count = 1
+    ep: Count = 1
+
+
+class RoleSpec(File, frozen=True, kw_only=True):
+    """A role of a task. GPU roles name their profiles; `env` states its CPU need and tool waits.
+
+    `profiles`: one profile id per phase the role goes through (rollout: decode or serve, and
+    optionally score for its prefill; train roles: train; scoring roles: score). `min_gpus`,
+    `max_gpus`, `pinned_gpus` and `excluded_gpus` ("node:index" or UUID) bound the placement.
+    Host memory is what the processes take; the planner adds the state it puts to sleep there.
+    """
+
+    id: Name
+    kind: RoleKind
+    profiles: tuple[Name, ...] = ()
+    layouts: tuple[LayoutSpec, ...] = ()
+    micro_batch_tokens: Count | None = None
+    max_concurrency: Count | None = None
+    can_sleep: bool = True
+    min_gpus: Count = 1
+    max_gpus: Count | None = None
+    pinned_gpus: tuple[str, ...] = ()
+    excluded_gpus: tuple[str, ...] = ()
+    cpu_cores_per_gpu: NonNegative = 0.0
+    host_memory_mib_per_gpu: NonNegative = 0.0
+    workers: Count | None = None
+    cpu_cores_per_worker: NonNegative | None = None
+    host_memory_mib_per_worker: NonNegative | None = None
+    tool_wait_s_per_turn: NonNegative | None = None
+    command: tuple[str, ...] = ()
+
+
+class LifecycleSpec(File, frozen=True, kw_only=True):
+    """How the task is stopped and resumed; what the manifest hands to launchers."""
+
+    stop_signal: Literal["SIGTERM", "SIGINT", "SIGUSR1"] = "SIGTERM"
+    grace_s: Positive = 600.0
+    checkpoint_dir: str | None = None
+    restart_s: NonNegative | None = None
+
+
+class TaskSpec(File, frozen=True, kw_only=True):
+    """A post-training job that wants GPUs."""
+
+    id: Name
+    description: str = ""
+    weight: Positive = 1.0
+    work_per_step: WorkSpec
+    coupling: CouplingSpec = CouplingSpec()
+    arrangements: tuple[Literal["colocated", "separate", "hybrid"], ...] = ("colocated", "separate", "hybrid")
+    roles: tuple[RoleSpec, ...]
+    roles_fill_pools: bool = False
+    lifecycle: LifecycleSpec = LifecycleSpec()
+    min_gpus: Whole = 0
+    max_gpus: Count | None = None
+
+
+class WorkloadFile(File, frozen=True, kw_only=True):
+    """`workload.yaml`: the tasks that share a cluster."""
+
+    schema_version: Literal[1]
+    tasks: tuple[TaskSpec, ...]
+    horizon_s: Positive = 3600.0
