@@ -71,7 +71,7 @@ class Reach:
         self._contexts: list[int] = contexts.tolist()
         self._work = np.concatenate(([0.0], np.cumsum(work_s)))
         self._work_list: list[float] = self._work.tolist()
-        self._at_once = _held_at_once(contexts, admission).tolist()
+        self._at_once: list[int] = _held_at_once(contexts, admission).tolist()
         self._passes: dict[int, _Pass] = {}
 
     def time_s(self, start: int, stop: int) -> float:
@@ -83,11 +83,11 @@ class Reach:
     def furthest(self, seconds: float) -> Callable[[int], int]:
         """Give the map from a start to the furthest stop that `seconds` allow."""
         ends = self._work[:-1] + (seconds - self._wait_s) - self._first
-        reached = np.maximum(np.searchsorted(self._work, ends, side="right") - 1, 0).tolist()
+        reached: list[int] = np.maximum(np.searchsorted(self._work, ends, side="right") - 1, 0).tolist()
 
         def stop(start: int) -> int:
             held = self._at_once[start]
-            closed: int = reached[start]
+            closed = reached[start]
             if closed < held or held == len(self._lengths):
                 return max(min(closed, held), start)
             return self._beyond(start, held, seconds)

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from libra_plan.profiles.schema_base import Count, File, Name, NonNegative, Positive, Whole
+from libra_plan.profiles.schema_base import Count, File, Name, Positive, Whole
 from libra_plan.profiles.schema_workload import (
     CouplingSpec,
     Distribution,
@@ -114,7 +114,7 @@ class Software(File, frozen=True, kw_only=True):
     transformers: str | None = None
     commit: str | None = None
     image: str | None = None
-    flags: dict[str, str | int | float | bool] = {}
+    flags: dict[str, str | int | float | bool] = {}  # noqa: RUF012  # msgspec copies it
 
 
 class Method(File, frozen=True, kw_only=True):

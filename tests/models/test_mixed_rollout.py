@@ -174,11 +174,6 @@ def test_prefill_and_tool_waits_count():
 def test_the_weakest_origin_of_the_layouts_used_is_told():
     """A replica priced by a prior makes the step's price an assumption."""
     work = tailed(64, 1.2)
-    kinds = [
-        ReplicaKind(
-            k.layout, k.coefficients, k.admission, origin=Origin.ASSUMED if k.layout.tp > 1 else k.origin
-        )
-        for k in kinds_of()
-    ]
+    kinds = [replace(kind, origin=Origin.ASSUMED) if kind.layout.tp > 1 else kind for kind in kinds_of()]
     assert mixed_rollout(work, kinds, 1).makespan_s.origin is Origin.INTERPOLATED
     assert mixed_rollout(work, kinds, 16).makespan_s.origin is Origin.ASSUMED
