@@ -12,6 +12,7 @@ from libra_plan.models import refusals
 from libra_plan.models.answers import Asked, measured, memory_from, nearest_rows, time_from
 from libra_plan.models.curve import Curve
 from libra_plan.models.decode import DecodeForm
+from libra_plan.models.engine_memory import engine_memory, engine_static
 from libra_plan.models.layout_fit import LayoutFit, fit_layout
 from libra_plan.models.layout_prior import MEMORY_MARGIN, Speedup, tensor_speedup
 from libra_plan.models.memory import CacheForm, ChunkForm
@@ -73,10 +74,15 @@ class FittedProfile:
     def memory_mib(self, query: Query, *, allow_prior: bool = False) -> Estimate:
         """Estimate the peak reserved MiB per GPU; `.high` is the bound to plan with.
 
-        Never below the smallest measured peak; at or beyond what ran out of memory it refuses.
+        Never below the smallest measured peak; at or beyond what ran out of memory it refuses. A
+        serving table without memory is answered from the model's shape, and says so.
         """
         asked = self._ask(query, allow_prior)
         fit = self.by_layout.get(query.layout)
+        if self._engine_only(query.layout, allow_prior):
+            if fit is not None:
+                _refuse_failed(fit, asked)
+            return engine_memory(self.profile, query.layout, *asked.place)
         if fit is None or fit.memory is None:
             return self._memory_by_prior(asked, fit)
         _refuse_failed(fit, asked)
@@ -93,6 +99,8 @@ class FittedProfile:
         """
         weights = weights_mib(self.profile.model, self.profile.software, layout)
         fit = self.by_layout.get(layout)
+        if self._engine_only(layout, allow_prior):
+            return engine_static(self.profile, layout)
         if fit is None or fit.memory is None:
             asked = self._ask(self._least_query(layout), allow_prior)
             least = self._memory_by_prior(asked, fit)
@@ -178,6 +186,16 @@ class FittedProfile:
         share = source.layout.tp / asked.query.tp
         high = base.high * share * MEMORY_MARGIN
         return Estimate(base.value * share, base.low * share, high, "MiB", Origin.ASSUMED, base.rows)
+
+    def _engine_only(self, layout: Layout, allow_prior: bool) -> bool:
+        """Tell whether memory is that of a serving engine of which only times were measured.
+
+        An engine's cache grows by known bytes per token, so this needs no permission to guess; an
+        unmeasured layout does.
+        """
+        if self.profile.phase != "serve" or any(other.memory_column for other in self.fits):
+            return False
+        return layout in self.layouts or allow_prior
 
     def _needs_physics(self, layout: Layout, allow_prior: bool) -> bool:
         """Tell whether nothing was fitted and a prior of other models may stand in (tp only)."""

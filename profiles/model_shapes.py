@@ -84,7 +84,19 @@ def shape_from_config(path: Path, params: int | None = None) -> ModelShape:
     }
     total = params or _counted(config, shape, experts, path)
     name = path.resolve().parent.name or "model"
-    return ModelShape(id=name, params=total, experts=experts, config_sha256=document.sha256, **shape)
+    return ModelShape(
+        id=name,
+        params=total,
+        layers=shape["layers"],
+        hidden=hidden,
+        heads=heads,
+        kv_heads=shape["kv_heads"],
+        head_dim=shape["head_dim"],
+        ffn=shape["ffn"],
+        vocab=shape["vocab"],
+        experts=experts,
+        config_sha256=document.sha256,
+    )
 
 
 def _counted(config: dict[str, Any], shape: dict[str, int], experts: int | None, path: Path) -> int:

@@ -10,6 +10,7 @@ import numpy as np
 
 from libra_plan.errors import RefusedError
 from libra_plan.models.admission import Admission, Frontier, frontier_of
+from libra_plan.models.engine_memory import cache_share
 from libra_plan.models.fit import DecodeCoefficients, FittedProfile, Query
 from libra_plan.models.lengths import FloatArray, IntArray, LengthSample
 from libra_plan.models.parallelism import Layout
@@ -30,6 +31,7 @@ __all__ = ["Pricer", "Stage", "stage_of"]
 Pricer = Callable[[int], StageCost]
 """Price a replica count."""
 
+MEMORY_ASSUMED = "memory is assumed from the model's shape: none was measured"
 TRAINING = ("actor_train", "critic_train", "reward_train")
 
 
@@ -186,6 +188,10 @@ class _Rollout(Stage):
 
     def prepare(self, layout: Layout, memory_mib: float, allow_prior: bool) -> Pricer:
         coefficients = self.profile.decode_coefficients(layout, allow_prior=allow_prior)
+        serves = self.loaded.file.phase == "serve"
+        if serves:
+            file, static = self.loaded.file, self.profile.static_mib(layout, allow_prior=allow_prior)
+            memory_mib = min(memory_mib, cache_share(file.software, file.hardware.memory_mib, static.value))
         shortest = _shortest(self.loaded.points)
         contexts = np.sort(np.max([np.sort(order.final_context) for order in self.orders], axis=0))[::-1]
         frontier = frontier_of(
@@ -211,12 +217,25 @@ class _Rollout(Stage):
             found = [
                 self._seconds(order, coefficients, admission, replicas, per_token) for order in self.orders
             ]
-            low, high = min(found) * max(1 - band, 0.0), max(found) * (1 + band)
-            time = Estimate(sum(found) / len(found), low, high, "s", origin)
+            served = self._served(admission, layout, allow_prior) if serves else None
+            error = band if served is None else max(band, served.high / served.value - 1.0)
+            low, high = min(found) * max(1 - error, 0.0), max(found) * (1 + error)
+            weakest = origin if served is None else max(origin, served.origin, key=lambda each: each.weakness)
+            time = Estimate(sum(found) / len(found), low, high, "s", weakest)
             memory = self._memory(frontier, admission, contexts, layout, allow_prior)
-            return StageCost(time, memory, (admission.reason, *notes))
+            guessed = () if memory.origin is not Origin.ASSUMED else (MEMORY_ASSUMED,)
+            return StageCost(time, memory, (admission.reason, *notes, *guessed))
 
         return price
+
+    def _served(self, admission: Admission, layout: Layout, allow_prior: bool) -> Estimate:
+        """Ask a serving table at this work's mean lengths: it refuses what is too far from its rows."""
+        order = self.orders[0]
+        prompt, output = float(order.prompt_tokens.mean()), float(order.response_tokens.mean())
+        query = Query(
+            float(admission.sequences), None, prompt, output, layout.tp, layout.pp, layout.cp, layout.ep
+        )
+        return self.profile.time_s(query, allow_prior=allow_prior)
 
     def _seconds(
         self,

@@ -107,7 +107,7 @@ def draft_of(
         software=software,
         method=method,
         rows=rows,
-        notes=notes,
+        notes="; ".join(each for each in (notes, facts.notes) if each),
     )
 
 

@@ -58,6 +58,7 @@ class ImportFacts:
     source_url: str | None = None
     source_commit: str | None = None
     date: str | None = None
+    notes: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +110,19 @@ def _choice(*words: str) -> Callable[[str], str]:
     return parse
 
 
-def _pairs(text: str) -> dict[str, str]:
+def _selection(text: str) -> dict[str, str]:
+    """Read `column=value` pairs; nothing after the `=` selects empty cells."""
     pairs = [part.partition("=") for part in text.split(",") if part.strip()]
-    if not pairs or not all(key.strip() and equals and value.strip() for key, equals, value in pairs):
+    if not pairs or not all(key.strip() and equals for key, equals, _ in pairs):
         raise ValueError
     return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def _pairs(text: str) -> dict[str, str]:
+    pairs = _selection(text)
+    if not all(pairs.values()):
+        raise ValueError
+    return pairs
 
 
 def _values(text: str) -> dict[str, FlagValue]:
@@ -169,7 +178,7 @@ FLAGS: dict[str, Flag] = {
         _choice(*TPOT_DEFINITIONS), "decode for (e2e − ttft) ÷ (output − 1), e2e for e2e ÷ output", "decode"
     ),
     "columns": Flag(_pairs, "pairs of our column and the file's column:unit", "time_s=latency:ms"),
-    "select": Flag(_pairs, "pairs of a column and the value its rows must have", "backend=vllm"),
+    "select": Flag(_selection, "pairs of a column and the value its rows must have", "backend=vllm"),
     "flags": Flag(_values, "pairs of an engine's setting and its value", "gpu_memory_utilization=0.9"),
     "id": Flag(_name, "the profile's id, or the beginning of the ids", "my-run"),
     "kind": Flag(
@@ -180,6 +189,7 @@ FLAGS: dict[str, Flag] = {
     "licence": Flag(_text, "the licence of the data", "Apache-2.0"),
     "source_url": Flag(_text, "where the data are published", "https://example.org/results"),
     "source_commit": Flag(_text, "the commit they were taken from", "8f99e7d"),
+    "notes": Flag(_text, "what a reader of the profile must know", "a warm cache"),
     "date": Flag(_text, "when it was measured", "2026-01-31"),
 }
 

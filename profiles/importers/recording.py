@@ -12,6 +12,8 @@ from __future__ import annotations
 import itertools
 from typing import cast
 
+import msgspec
+
 from libra_plan.errors import InputError, Where
 from libra_plan.profiles import wording
 from libra_plan.profiles.importers.base import (
@@ -75,7 +77,7 @@ def _point(before: Record, window: Record, phase: Phase, facts: ImportFacts) -> 
     if batch is None or length is None:
         raise BadRow("batch_sequences or seq_len_tokens is missing")
     gpus = (facts.tp or 1) * (facts.pp or 1) * (facts.cp or 1)
-    return Point(
+    point = Point(
         batch_sequences=round(batch),
         seq_len_tokens=round(length),
         dp=max((facts.gpus or gpus) // gpus, 1) if phase in _PASSES else 1,
@@ -83,8 +85,8 @@ def _point(before: Record, window: Record, phase: Phase, facts: ImportFacts) -> 
         tokens_per_s=tokens / (end - start),
         peak_allocated_mib=window.positive("peak_allocated_mib"),
         peak_reserved_mib=window.positive("peak_reserved_mib"),
-        **layout_of(facts),
     )
+    return msgspec.structs.replace(point, **layout_of(facts))
 
 
 FORMAT = Format(

@@ -47,7 +47,7 @@ def import_profile(
     folder. Raises InputError for facts that only the user knows, ProfileError when no row is left.
     """
     format_ = find_format(format_name)
-    demand(facts, format_.needs, format_.summary, str(source))
+    demand(facts, format_.needs, f"a source of format {format_.name}", str(source))
     read = read_source(source, format_.endings)
     reading = format_.read(read, facts)
     folders: list[Path] = []
@@ -116,7 +116,7 @@ def _sound(draft: Draft, profile: ProfileFile) -> tuple[list[Point], list[Reject
     far = outliers(kept, profile.phase)
     rejected += [Rejected(merged[item.row.line].where, item.reason) for item in (*impossible, *far)]
     gone = {item.row.line for item in far}
-    points = [row.point for row in kept if row.line not in gone]
+    points = sorted((row.point for row in kept if row.line not in gone), key=_order)
     if len(points) > MAX_POINTS:
         raise ProfileError(
             "too many rows for one profile",
@@ -126,6 +126,12 @@ def _sound(draft: Draft, profile: ProfileFile) -> tuple[list[Point], list[Reject
             where=Where(profile.id),
         )
     return points, rejected
+
+
+def _order(point: Point) -> tuple[int, ...]:
+    """Order rows for reading: by layout, lengths, batch."""
+    lengths = (point.prompt_tokens or 0, point.output_tokens or 0, point.seq_len_tokens or 0)
+    return (point.tp, point.pp, point.cp, point.ep, point.dp, *lengths, point.batch_sequences)
 
 
 def _thin(draft: Draft, points: Sequence[Point]) -> list[str]:

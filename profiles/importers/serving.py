@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import msgspec
+
 from libra_plan.profiles.importers.base import BadRow, SourceRow
 from libra_plan.profiles.physics import BALANCE
 from libra_plan.profiles.schema import Method, Point
@@ -64,9 +66,10 @@ def serve_row(
         ttft_s=ttft,
         tokens_per_s=rate,
         repeats=repeats,
-        **layout,
     )
-    return SourceRow(run.where, point), [f"{run.where}: {note}" for note in (*notes, *more)]
+    return SourceRow(run.where, msgspec.structs.replace(point, **layout)), [
+        f"{run.where}: {note}" for note in (*notes, *more)
+    ]
 
 
 def _known(value: float | None, name: str) -> float:
@@ -85,7 +88,7 @@ def _latencies(run: ServeRun, ttft: float, output: float) -> tuple[float, float,
     tpot = (run.e2e_s - ttft) / (output - 1)
     if run.tpot_s is None or abs(run.tpot_s / tpot - 1) <= _DEFINITIONS_DIFFER:
         return run.e2e_s, tpot, []
-    said = f"the time per token stated, {run.tpot_s * 1e3:.4g} ms, is not {tpot * 1e3:.4g} ms = {TPOT_DEFINITION}"
+    said = f"the time per token stated, {run.tpot_s:.4g} s, is not {tpot:.4g} s = {TPOT_DEFINITION}"
     if abs(run.tpot_s * output / run.e2e_s - 1) <= 0.02:
         said += " but e2e/out, prefill included"
     return run.e2e_s, tpot, [f"{said}; the latter is taken"]

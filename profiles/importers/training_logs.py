@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from libra_plan.errors import InputError, Where
 from libra_plan.profiles.importers.base import BadRow, SourceRow, gpu_memory_mib
 from libra_plan.profiles.importers.facts import ImportFacts
@@ -109,10 +111,8 @@ def pass_row(
         dp=ranks,
         time_s=time_s,
         tokens_per_s=batch * ranks * length / time_s,
-        **layout,
-        **dict(memory or {}),
     )
-    return SourceRow(record.where, point)
+    return SourceRow(record.where, msgspec.structs.replace(point, **layout, **dict(memory or {})))
 
 
 def rollout_row(

@@ -116,9 +116,8 @@ def _rows(
     for role, (_, phase, whose) in _ROLES.items():
         if getattr(facts, whose) is None:
             continue
-        peaks, warning = {}, None
-        if role == "timing_s/update_actor":
-            peaks, warning = logs.peaks_mib(record, _MEMORY, _MIB_PER_GB, facts)
+        remembered = _MEMORY if role == "timing_s/update_actor" else {}
+        peaks, warning = logs.peaks_mib(record, remembered, _MIB_PER_GB, facts)
         updates = (facts.epochs or 1, facts.mini_batches or 1) if phase == "train" else (1, 1)
         time = record.positive(role)
         row = logs.pass_row(record, time, work, ranks, layout_of(facts), updates=updates, memory=peaks)

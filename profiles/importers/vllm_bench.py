@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 
+import msgspec
+
 from libra_plan.profiles.importers.base import (
     BadRow,
     Format,
@@ -113,8 +115,8 @@ def _throughput_row(record: Record, facts: ImportFacts) -> tuple[SourceRow, str 
         output_tokens=facts.output_tokens,
         time_s=elapsed * batch / (requests * facts.output_tokens),
         tokens_per_s=rate if rate is not None else tokens / elapsed,
-        **layout_of(facts),
     )
+    point = msgspec.structs.replace(point, **layout_of(facts))
     few = batch < requests < _FULL_WAVES * batch
     note = (
         f"{record.where}: {requests:.0f} requests at {batch} at once: the end runs with fewer"
