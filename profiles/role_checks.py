@@ -29,6 +29,7 @@ _GPU_ONLY = (
     "layouts",
     "micro_batch_tokens",
     "max_concurrency",
+    "verdict_tokens",
     "pinned_gpus",
     "excluded_gpus",
     "max_gpus",
@@ -66,6 +67,9 @@ def check(
             raise WorkloadError(
                 f"`{name}` is for env roles", got=f"kind {role.kind}", where=document.where(f"{key}.{name}")
             )
+    if role.verdict_tokens is not None and role.kind != "judge":
+        where = document.where(f"{key}.verdict_tokens")
+        raise WorkloadError("`verdict_tokens` is for judge roles", got=f"kind {role.kind}", where=where)
     _check_gpu_limits(role, key, document)
     _check_budget(role, key, document, longest_tokens)
     if not role.profiles:
@@ -155,9 +159,30 @@ def _check_profiles(
         phases.append(profile.phase)
         for index, layout in enumerate(role.layouts):
             _check_layout(layout, f"{key}.layouts[{index}]", document, profile.model)
+    if role.kind == "judge":
+        _check_judge(role, key, document, phases)
     if role.kind == "rollout" and not any(phase in _GENERATES for phase in phases):
         raise WorkloadError(
             "a rollout role needs a profile that generates",
+            got=f"phase {wording.one_of(dict.fromkeys(phases))}",
+            allowed="phase decode or serve",
+            where=document.where(f"{key}.profiles"),
+        )
+
+
+def _check_judge(role: RoleSpec, key: str, document: Document, phases: Sequence[str]) -> None:
+    """Refuse a judge that writes verdicts of unknown length, or has verdicts and cannot write."""
+    writes = any(phase in _GENERATES for phase in phases)
+    if writes and role.verdict_tokens is None:
+        raise WorkloadError(
+            f"judge `{role.id}` writes but does not state `verdict_tokens`",
+            got=f"profiles of phase {wording.one_of(dict.fromkeys(phases))}",
+            way_out="state how long its verdicts are, or name a profile of phase score",
+            where=document.where(key),
+        )
+    if role.verdict_tokens is not None and not writes:
+        raise WorkloadError(
+            f"judge `{role.id}` has verdicts but no profile that generates",
             got=f"phase {wording.one_of(dict.fromkeys(phases))}",
             allowed="phase decode or serve",
             where=document.where(f"{key}.profiles"),

@@ -101,7 +101,9 @@ class RoleSpec(File, frozen=True, kw_only=True):
     """A role of a task. GPU roles name their profiles; `env` states its CPU need and tool waits.
 
     `profiles`: one profile id per phase the role goes through (rollout: decode or serve, and
-    optionally score for its prefill; train roles: train; scoring roles: score). `min_gpus`,
+    optionally score for its prefill; train roles: train; scoring roles: score). A judge that writes
+    its verdicts (profile of phase decode or serve) states their length, `verdict_tokens`; it reads
+    prompt and response of each sample. `min_gpus`,
     `max_gpus`, `pinned_gpus` and `excluded_gpus` ("node:index" or UUID) bound the placement.
     Host memory is what the processes take; the planner adds the state it puts to sleep there.
     """
@@ -112,6 +114,7 @@ class RoleSpec(File, frozen=True, kw_only=True):
     layouts: tuple[LayoutSpec, ...] = ()
     micro_batch_tokens: Count | None = None
     max_concurrency: Count | None = None
+    verdict_tokens: Distribution | None = None
     can_sleep: bool = True
     min_gpus: Count = 1
     max_gpus: Count | None = None

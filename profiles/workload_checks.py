@@ -83,6 +83,9 @@ def _check_task(
     role_checks.unique([role.id for role in task.roles], f"{key}.roles", "role", document)
     for position, role in enumerate(task.roles):
         role_checks.check(role, f"{key}.roles[{position}]", document, profiles, longest)
+        if role.verdict_tokens is not None:
+            verdicts_key = f"{key}.roles[{position}].verdict_tokens"
+            _check_lengths(role.verdict_tokens, verdicts_key, document, folder, digests)
 
 
 def _check_range(low: int, high: int | None, key: str, document: Document) -> None:

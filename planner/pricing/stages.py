@@ -58,17 +58,17 @@ def stage_of(
     of_phase: dict[str, str] = {}
     for name in names:
         of_phase.setdefault(profiles[name].file.phase, name)
-    if role.kind == "rollout":
+    writes = role.id in work.verdicts  # a judge that answers in words
+    if role.kind == "rollout" or writes:
         decode = of_phase.get("decode") or of_phase.get("serve")
-        if decode is None or not work.orders:
-            raise RefusedError("a rollout role needs a decode or serve profile", got=", ".join(of_phase))
+        orders = work.verdicts[role.id] if writes else work.orders
+        if decode is None or not orders:
+            raise RefusedError(f"a {role.kind} role needs a decode or serve profile", got=", ".join(of_phase))
         score = of_phase.get("score")
         prefill = fitted(score) if score is not None else None
         shortest = 1.0 if score is None else _shortest(profiles[score].points)
         batch = 0.0 if score is None else _batch_tokens(profiles[score].points)
-        return _Rollout(
-            fitted(decode), profiles[decode], prefill, shortest, batch, work.orders, role, coupling
-        )
+        return _Rollout(fitted(decode), profiles[decode], prefill, shortest, batch, orders, role, coupling)
     phase = "train" if role.kind in TRAINING else "score"
     timed_by = of_phase.get(phase)
     if timed_by is None:

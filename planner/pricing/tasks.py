@@ -140,5 +140,6 @@ def _state_gib(spec: TaskSpec, roles: Sequence[Role], prices: Prices) -> tuple[f
 
 
 def _traces(spec: TaskSpec, folder: ProfilesFolder) -> Mapping[str, Sequence[int]]:
-    laws = (spec.work_per_step.prompt_tokens, spec.work_per_step.response_tokens)
+    verdicts = tuple(role.verdict_tokens for role in spec.roles)
+    laws = (spec.work_per_step.prompt_tokens, spec.work_per_step.response_tokens, *verdicts)
     return {law.file: read_trace(folder.path / law.file) for law in laws if isinstance(law, Trace)}

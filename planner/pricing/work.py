@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from libra_plan.models.lengths import LengthSample, sample_lengths
+from libra_plan.models.lengths import IntArray, LengthSample, sample_lengths
 from libra_plan.models.rollout import Trajectories, pair_lengths
 from libra_plan.profiles.schema import TaskSpec
 
@@ -22,6 +22,9 @@ ORDERED_TRAJECTORIES = 2048
 class TaskWork:
     """Whole sequences, prompt plus response, and the trajectories in several orders.
 
+    `verdicts`: per judge that writes, the trajectories of its verdicts, whose prompts are the whole
+    sequences in the same orders.
+
     `orders` is empty when nothing is generated. Who meets which prompt and replica is luck: the
     rollout is priced as the mean over the orders, with the best and worst of them in its bounds.
     """
@@ -29,6 +32,7 @@ class TaskWork:
     samples: int
     sequences: LengthSample
     orders: tuple[Trajectories, ...] = ()
+    verdicts: Mapping[str, tuple[Trajectories, ...]] = field(default_factory=dict)
 
 
 def work_of(task: TaskSpec, traces: Mapping[str, Sequence[int]], seed: int) -> TaskWork:
@@ -38,11 +42,27 @@ def work_of(task: TaskSpec, traces: Mapping[str, Sequence[int]], seed: int) -> T
     """
     work = task.work_per_step
     prompts = sample_lengths(work.prompt_tokens, work.samples, traces)
+    rng = np.random.default_rng(seed)
     if work.response_tokens is None:
-        return TaskWork(work.samples, prompts)
+        return TaskWork(work.samples, prompts, (), _verdicts(task, [prompts.tokens], traces, rng))
     responses = sample_lengths(work.response_tokens, work.samples, traces)
     wait = sum(role.tool_wait_s_per_turn or 0.0 for role in task.roles if role.kind == "env")
-    rng = np.random.default_rng(seed)
     count = min(MOST_ORDERS, max(2, ORDERED_TRAJECTORIES // work.samples))
     orders = tuple(pair_lengths(prompts, responses, rng, work.turns, wait) for _ in range(count))
-    return TaskWork(work.samples, LengthSample(np.sort(orders[0].final_context)), orders)
+    sequences = [order.final_context for order in orders]
+    verdicts = _verdicts(task, sequences, traces, rng)
+    return TaskWork(work.samples, LengthSample(np.sort(sequences[0])), orders, verdicts)
+
+
+def _verdicts(
+    task: TaskSpec,
+    sequences: Sequence[IntArray],
+    traces: Mapping[str, Sequence[int]],
+    rng: np.random.Generator,
+) -> dict[str, tuple[Trajectories, ...]]:
+    found = {}
+    for role in task.roles:
+        if role.verdict_tokens is not None:
+            lengths = sample_lengths(role.verdict_tokens, task.work_per_step.samples, traces).tokens
+            found[role.id] = tuple(Trajectories(each, rng.permutation(lengths)) for each in sequences)
+    return found

@@ -12,11 +12,11 @@ from libra_plan.profiles.catalog import find_folder, load_folder, load_profile, 
 
 
 def test_the_shipped_folder_is_right() -> None:
-    """What users run first: three tasks, two sets of measured profiles, one set of switching costs, no cluster."""
+    """What users run first: three tasks, the sets of measured profiles, one set of switching costs, no cluster."""
     folder = load_folder(shipped_folder(), library=())
     assert folder.workload is not None
     assert [task.id for task in folder.workload.tasks] == ["agent-7b", "reward-1.5b", "eval-7b"]
-    assert len(folder.profiles) == 11 + 12  # the first set of H200 measurements and the second (h200b-)
+    assert len(folder.profiles) == 11 + 12 + 7  # h200-, h200b- (measured here), aic- (published, serving)
     assert folder.cluster is None
     assert folder.switching["h200_sxm"].start_s.typical == pytest.approx(7.335)
     assert {"workload.yaml", "h200-switching/switching.yaml"} < set(folder.digests)
