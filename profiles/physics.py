@@ -19,6 +19,8 @@ __all__ = ["BALANCE", "SetAside", "floor_s", "sift"]
 
 BALANCE = (0.95, 1.25)  # tokens/s · seconds over tokens: rounding below, padding counted above
 FALL = 0.8
+FALL_ACROSS_OUTPUTS = 0.45
+"""Serving rows of different output lengths: short ones meet more prefill than their ratio says."""
 
 
 @dataclass(frozen=True)
@@ -136,24 +138,27 @@ class _Size:
     """What a row claims: its place in the file, sizes that only ever add work, bounds on its time."""
 
     index: int
-    sizes: tuple[int, ...]
+    sizes: tuple[float, ...]
+    output: int
     low_s: float
     high_s: float
 
 
 def _groups(rows: Sequence[Row], sound: Sequence[int]) -> list[list[_Size]]:
-    """Gather rows whose times must grow with their sizes: one layout, and one output length.
+    """Gather rows whose times must grow with their sizes: one layout.
 
-    Serving time per token may truly fall as the output grows, since prefill weighs less.
+    Serving time per token may truly fall as the output grows, since prefill weighs less: prompt
+    tokens per output token are a size of their own.
     """
     groups: dict[tuple[int, ...], list[_Size]] = {}
     for index in sound:
         p = rows[index].point
         if p.time_s is None:
             continue
-        sizes = (p.batch_sequences, p.seq_len_tokens or 0, p.prompt_tokens or 0)
-        item = _Size(index, sizes, p.time_low_s or p.time_s, p.time_high_s or p.time_s)
-        groups.setdefault((p.tp, p.pp, p.cp, p.ep, p.dp, p.output_tokens or 0), []).append(item)
+        prompt, output = p.prompt_tokens or 0, p.output_tokens or 0
+        sizes = (p.batch_sequences, p.seq_len_tokens or 0, prompt, output, prompt / max(output, 1))
+        item = _Size(index, sizes, output, p.time_low_s or p.time_s, p.time_high_s or p.time_s)
+        groups.setdefault((p.tp, p.pp, p.cp, p.ep, p.dp), []).append(item)
     return list(groups.values())
 
 
@@ -163,7 +168,7 @@ def _conflicts(group: Sequence[_Size]) -> list[tuple[int, int]]:
         (small.index, large.index)
         for small in group
         for large in group
-        if large.high_s < FALL * small.low_s
+        if large.high_s < (FALL if small.output == large.output else FALL_ACROSS_OUTPUTS) * small.low_s
         and all(x <= y for x, y in zip(small.sizes, large.sizes, strict=True))
     ]
 

@@ -18,7 +18,7 @@ from libra_plan.profiles.importers.facts import ImportFacts, demand
 from libra_plan.profiles.importers.records import Source, read_source
 from libra_plan.profiles.importers.registry import find_format
 from libra_plan.profiles.importers.repeats import merge_repeats
-from libra_plan.profiles.outliers import outliers
+from libra_plan.profiles.outliers import GROSS, outliers
 from libra_plan.profiles.points import MAX_POINTS, Row
 from libra_plan.profiles.profile_folder import write_folder
 from libra_plan.profiles.schema import Hardware, Point, ProfileFile, Provenance
@@ -109,14 +109,17 @@ def _profile(draft: Draft, read: Source, facts: ImportFacts, format_name: str) -
 
 def _sound(draft: Draft, profile: ProfileFile) -> tuple[list[Point], list[Rejected]]:
     """Merge repeats and keep what can be true; say of the rest where it came from and why."""
-    merged, aside = merge_repeats(draft.rows)
-    rejected = [Rejected(item.where, item.reason) for item in aside]
-    rows = [Row(line, row.point) for line, row in enumerate(merged)]
-    kept, impossible = physics.sift(rows, profile)
+    merged, rejected = merge_repeats(draft.rows)
+    where = {_line(row.where, index): row.where for index, row in enumerate(merged)}
+    if len(where) < len(merged):  # several files: their lines repeat
+        where = {index: row.where for index, row in enumerate(merged, start=1)}
+    rows = [Row(line, row.point) for line, row in zip(where, merged, strict=True)]
+    # gross errors first: of two rows that contradict each other the fit knows which is wrong
+    gross = outliers(rows, profile.phase, GROSS)
+    kept, impossible = physics.sift(_without(rows, gross), profile)
     far = outliers(kept, profile.phase)
-    rejected += [Rejected(merged[item.row.line].where, item.reason) for item in (*impossible, *far)]
-    gone = {item.row.line for item in far}
-    points = sorted((row.point for row in kept if row.line not in gone), key=_order)
+    rejected += [Rejected(where[item.row.line], item.reason) for item in (*gross, *impossible, *far)]
+    points = sorted((row.point for row in _without(kept, far)), key=_order)
     if len(points) > MAX_POINTS:
         raise ProfileError(
             "too many rows for one profile",
@@ -126,6 +129,17 @@ def _sound(draft: Draft, profile: ProfileFile) -> tuple[list[Point], list[Reject
             where=Where(profile.id),
         )
     return points, rejected
+
+
+def _without(rows: Sequence[Row], aside: Sequence[physics.SetAside]) -> list[Row]:
+    gone = {item.row.line for item in aside}
+    return [row for row in rows if row.line not in gone]
+
+
+def _line(where: str, index: int) -> int:
+    """Give the line of a place in a file; a file of one record has none."""
+    line = where.rpartition(":")[2]
+    return int(line) if line.isdigit() else index + 1
 
 
 def _order(point: Point) -> tuple[int, ...]:
