@@ -62,7 +62,7 @@ def _columns(cluster: Cluster, task: Task) -> Iterator[tuple[int, float]]:
 
 
 def _allowed(cluster: Cluster, role: Role, option: StageOption) -> bool:
-    if option.gpu_class not in cluster.gpu_classes:
+    if not _room(cluster, option.gpu_class, option.layout.gpus_per_replica):
         return False
     if role.pinned_gpus and option.gpus != len(role.pinned_gpus):
         return False
@@ -110,31 +110,64 @@ def _gpus_needed(cluster: Cluster, task: Task, shape: Shape, options: tuple[Stag
     sharing = [options] if len(shape) > 1 else pools[0]  # those that take the same GPUs
     if any(len({option.gpu_class for option in pool}) > 1 for pool in sharing):
         return None
-    if task.roles_fill_pools and any(len({o.gpus for o in pool}) > 1 for phase in pools for pool in phase):
-        return None
-    largest = max(option.layout.gpus_per_replica for option in options)
-    needed: Counter[tuple[str, int]] = Counter()
+    blocks: list[list[tuple[str, int]]] = []
     for phase in pools:
-        asked: Counter[tuple[str, int]] = Counter()
+        blocks.append([])
         for pool in phase:
-            size = largest if len(shape) > 1 else max(option.layout.gpus_per_replica for option in pool)
-            blocks = [_blocks(cluster, option, size) for option in pool]
-            if None in blocks:
+            size = max(option.layout.gpus_per_replica for option in pool)
+            number = max(_blocks(cluster, option, size) for option in pool)
+            if task.roles_fill_pools and any(option.gpus != size * number for option in pool):
                 return None
-            asked[pool[0].gpu_class, size] += max(number for number in blocks if number is not None)
-        needed |= asked
+            blocks[-1] += [(pool[0].gpu_class, size)] * number
+    if len(shape) > 1:
+        gpu_class = options[0].gpu_class
+        largest = max(size for phase in blocks for _, size in phase)
+        bins = [
+            _bins([size for _, size in phase], largest, _node_size(cluster, gpu_class)) for phase in blocks
+        ]
+        blocks = [[(gpu_class, largest)] * max(bins)]
+    needed = Counter(blocks[0])
     if any(number > _room(cluster, *key) for key, number in needed.items()):
         return None
     gpus = sum(size * number for (_, size), number in needed.items())
     return gpus if task.min_gpus <= gpus and (task.max_gpus is None or gpus <= task.max_gpus) else None
 
 
-def _blocks(cluster: Cluster, option: StageOption, block: int) -> int | None:
+def _bins(sizes: list[int], largest: int, node: int) -> int:
+    """Count the blocks of the largest size that smaller ones fit in, none cut by a node."""
+    one = (largest,) if largest <= node else (node,) * (largest // node)
+    number = 1
+    while not _fit(sorted(sizes, reverse=True), (one,) * number):
+        number += 1
+    return number
+
+
+def _fit(sizes: list[int], bins: tuple[tuple[int, ...], ...]) -> bool:
+    if not sizes:
+        return True
+    return any(
+        _fit(sizes[1:], tuple(sorted((*bins[:at], left, *bins[at + 1 :]))))
+        for at, nodes in enumerate(bins)
+        if nodes not in bins[:at]
+        for left in _without(nodes, sizes[0])
+    )
+
+
+def _without(nodes: tuple[int, ...], size: int) -> Iterator[tuple[int, ...]]:
+    """List what is left of a block's nodes once a smaller block is taken from one, or from several whole."""
+    for at, free in enumerate(nodes):
+        if free >= size and free not in nodes[:at]:
+            yield tuple(sorted((*nodes[:at], free - size, *nodes[at + 1 :])))
+    count = next((n for n in range(2, len(nodes) + 1) if n * max(nodes) == size), 0)
+    if count and nodes[-count] == max(nodes):
+        yield (*(0,) * count, *nodes[:-count])
+
+
+def _blocks(cluster: Cluster, option: StageOption, block: int) -> int:
     """Count the blocks that hold all replicas of a role, none of which may straddle two nodes."""
     size, node = option.layout.gpus_per_replica, _node_size(cluster, option.gpu_class)
-    inside = block if block <= node else node
-    each = (block // inside) * (inside // size) if size <= inside else block // size
-    return -(-option.replicas // each) if each else None
+    each = block // size if block <= node or size > node else (block // node) * (node // size)
+    return -(-option.replicas // each)
 
 
 def _room(cluster: Cluster, gpu_class: str, block: int) -> int:
