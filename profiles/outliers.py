@@ -1,7 +1,8 @@
 """Rows that lie far from what the rest of their table says, by a robust fit of a plain form.
 
 Only at import: what a user measured is judged against its own neighbours once, and what is kept
-out is listed. The cost models fit better forms; this one only has to tell 25 % from noise.
+out is listed. The cost models fit better forms; this one only has to tell 25 % from noise. A row at
+a corner of the table bends the fit towards itself, and may pass.
 """
 
 from __future__ import annotations
@@ -74,12 +75,13 @@ def _robust(terms: Array, times: Array, floor: float) -> Array:
     above = times > floor * 1.05
     if above.sum() < _ENOUGH:
         above = np.ones_like(above)
-    weights = np.ones(len(times))
+    weights, size = np.ones(len(times)), times
     for _ in range(_ROUNDS):
-        relative = scaled * (weights / times)[:, None]
-        factors, _ = nnls(relative[above], weights[above])
+        share = weights / size
+        factors, _ = nnls((scaled * share[:, None])[above], (times * share)[above])
         predicted: Array = np.maximum(scaled @ factors, 1e-300)
         logs = np.log(times / np.maximum(predicted, floor))
+        size = np.sqrt(predicted * times)  # a row that is far too low must not weigh the more for it
         bound = 1.345 * max(1.4826 * float(np.median(np.abs(logs[above]))), 1e-4)  # Huber's constant
         weights = np.sqrt(np.minimum(1.0, bound / np.maximum(np.abs(logs), 1e-12)))
     return predicted

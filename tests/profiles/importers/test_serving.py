@@ -1,0 +1,85 @@
+"""One serving run to one point."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from libra_plan.profiles.importers.base import BadRow
+from libra_plan.profiles.importers.serving import ServeRun, serve_row
+
+
+def run(batch=16, prompt=512, output=256, tpot=0.02, ttft=0.3, cap=None, **changes):
+    """Make a run that keeps `batch` requests in flight from start to end."""
+    requests = 20 * batch
+    e2e = ttft + (output - 1) * tpot
+    duration = requests * e2e / batch
+    fields = {
+        "where": "run.json",
+        "completed": requests,
+        "duration_s": duration,
+        "input_tokens": requests * prompt,
+        "output_tokens": requests * output,
+        "output_tokens_per_s": requests * output / duration,
+        "ttft_s": ttft,
+        "tpot_s": tpot,
+        "e2e_s": e2e,
+        "cap": cap,
+        **changes,
+    }
+    return ServeRun(**fields)
+
+
+@given(st.integers(1, 512), st.integers(1, 8192), st.integers(2, 2048), st.floats(0.004, 0.2))
+def test_what_ran_is_what_is_found(batch, prompt, output, tpot):
+    """Batch, lengths and time per token come back from totals and latencies alone."""
+    row, notes = serve_row(run(batch, prompt, output, tpot, ttft=0.1 * tpot, cap=batch), {"tp": 2})
+    point = row.point
+    assert (point.batch_sequences, point.prompt_tokens, point.output_tokens) == (batch, prompt, output)
+    assert point.time_s == pytest.approx(tpot, rel=1e-6)
+    assert point.tp == 2
+    assert notes == []
+
+
+def test_without_a_cap_littles_law_gives_the_concurrency():
+    """By it, completed ÷ duration × latency is what was in flight."""
+    assert serve_row(run(batch=24), {})[0].point.batch_sequences == 24
+
+
+def test_a_cap_that_was_not_held_is_not_believed():
+    """20 requests never fill 64 slots."""
+    row, notes = serve_row(run(batch=20, cap=64), {})
+    assert row.point.batch_sequences == 20
+    assert "not 64" in notes[0]
+
+
+def test_the_other_definition_of_time_per_token_is_seen_and_replaced():
+    """e2e ÷ output holds the prefill; both definitions are in use under one name."""
+    honest = run(ttft=2.0)
+    other = run(ttft=2.0, cap=16, tpot_s=honest.e2e_s / 256)
+    row, notes = serve_row(other, {})
+    assert row.point.time_s == pytest.approx(0.02)
+    assert "e2e/out" in notes[0]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"completed": 0},
+        {"duration_s": None},
+        {"ttft_s": None},
+        {"tpot_s": None, "e2e_s": None},
+        {"output_tokens": 320},  # one token a request
+        {"output_tokens_per_s": 10_000.0},  # does not balance
+        {"e2e_s": 0.1},  # ends before its first token
+    ],
+)
+def test_a_run_that_cannot_be_true_is_a_bad_row(changes):
+    """Each is kept out with a reason."""
+    with pytest.raises(BadRow):
+        serve_row(run(**changes), {})
+
+
+def test_queued_requests_without_a_cap_are_a_bad_row():
+    """The time to the first token is then waiting, and the batch that ran is unknown."""
+    with pytest.raises(BadRow, match="requests queue"):
+        serve_row(run(ttft=10.0), {})

@@ -1,0 +1,110 @@
+"""Plain tables, throughput files and recordings."""
+
+import json
+
+import pytest
+from importing import SAMPLES, import_sample
+
+from libra_plan.errors import InputError, ProfileError
+from libra_plan.profiles.catalog import load_profile
+
+SERVE = "batch_sequences=b,prompt_tokens=i,output_tokens=o,time_s=tpot:ms,ttft_s=ttft:ms"
+
+
+@pytest.mark.parametrize(
+    ("unit", "mib"), [("GB", 1e9 / 2**20), ("GiB", 1024.0), ("MiB", 1.0), ("MB", 1e6 / 2**20)]
+)
+def test_memory_units_are_what_they_say(tmp_path, unit, mib):
+    """An 80 GB card has 81,559 MiB: one letter decides whether a role fits."""
+    columns = (
+        f"batch_sequences=bs,seq_len_tokens=length,time_s=latency_ms:ms,peak_reserved_mib=memory_gb:{unit}"
+    )
+    folders, _ = import_sample("csv", tmp_path, columns=columns)
+    assert load_profile(folders[0]).points[0].peak_reserved_mib == pytest.approx(20.0256 * mib, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ("batch_sequences=bs,seq_len_tokens=length,time_s=latency_ms", "unit of time_s"),
+        ("batch_sequences=bs,seq_len_tokens=length,time_s=latency_ms:GB", "unit of time_s"),
+        ("batch_sequences=bs:ms,seq_len_tokens=length,time_s=latency_ms:ms", "plain number"),
+        ("batch=bs,seq_len_tokens=length,time_s=latency_ms:ms", "no column of points.csv"),
+        ("batch_sequences=bs,time_s=latency_ms:ms", "needs more columns"),
+    ],
+)
+def test_a_mapping_that_leaves_something_open_is_refused(tmp_path, columns, said):
+    """A unit, once guessed, is wrong for somebody."""
+    with pytest.raises(InputError, match=said):
+        import_sample("csv", tmp_path, columns=columns)
+
+
+def table(folder, seconds):
+    folder.mkdir(exist_ok=True)
+    path = folder / "serve.csv"
+    rows = [f"{b},1024,256,{seconds(b) * 1e3},{500 * b / 8}" for b in (4, 8, 16, 32, 64, 128)]
+    path.write_text("b,i,o,tpot,ttft\n" + "\n".join(rows) + "\n")
+    return path
+
+
+def test_both_definitions_of_time_per_token_give_one_profile(tmp_path):
+    """The same runs, once as (e2e − ttft)/(out − 1), once as e2e/out."""
+
+    def decode(batch):
+        return 0.01 + 1e-4 * batch
+
+    def whole(batch):
+        return (0.5 * batch / 8 + 255 * decode(batch)) / 256
+
+    given = {"phase": "serve", "columns": SERVE}
+    one = table(tmp_path / "one", decode)
+    two = table(tmp_path / "two", whole)
+    first, _ = import_sample("csv", tmp_path / "a", source=one, tpot_definition="decode", **given)
+    second, _ = import_sample("csv", tmp_path / "b", source=two, tpot_definition="e2e", **given)
+    for a, b in zip(load_profile(first[0]).points, load_profile(second[0]).points, strict=True):
+        assert a.time_s == pytest.approx(b.time_s)
+    with pytest.raises(InputError, match="--tpot-definition"):
+        import_sample("csv", tmp_path / "c", source=one, **given)
+
+
+def test_a_rate_needs_what_it_counts(tmp_path):
+    """Prompt and output, in total or per GPU: off by 2 to 16 otherwise."""
+    columns = "batch_sequences=bs,seq_len_tokens=length,time_s=latency_ms:ms,tokens_per_s=memory_gb"
+    with pytest.raises(InputError, match="--tokens-counted, --throughput-basis"):
+        import_sample("csv", tmp_path, columns=columns)
+
+
+def test_throughput_lengths_must_match_the_tokens(tmp_path):
+    """The rate counts prompt and output together; the split is the user's to state, and is checked."""
+    with pytest.raises(ProfileError, match="768 tokens per request, not 512 \\+ 512"):
+        import_sample("vllm-throughput", tmp_path, output_tokens="512")
+    folders, _ = import_sample("vllm-throughput", tmp_path)
+    point = load_profile(folders[0]).points[0]
+    assert point.time_s == pytest.approx(60.0 * 128 / (1024 * 256))
+
+
+def test_a_recording_gives_a_row_a_window_of_one_role(tmp_path):
+    """Roles share a file; the first line of a role starts its clock."""
+    folders, _ = import_sample("recording", tmp_path)
+    lines = [json.loads(line) for line in (SAMPLES / "recording.jsonl").read_text().splitlines()]
+    own = [line for line in lines if line["role"] == "actor"]
+    loaded = load_profile(folders[0])
+    assert len(loaded.points) == len(own) - 1
+    found = {(p.batch_sequences, p.seq_len_tokens): p.time_s for p in loaded.points}
+    assert found[16, 1024] == pytest.approx((own[1]["t_s"] - own[0]["t_s"]) / 20)
+
+
+def test_a_clock_that_goes_back_is_kept_out(tmp_path):
+    """A monitor that was restarted must not make a negative step."""
+    lines = [json.loads(line) for line in (SAMPLES / "recording.jsonl").read_text().splitlines()]
+    lines[6]["t_s"] = 0.0
+    source = tmp_path / "recording.jsonl"
+    source.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    _, report = import_sample("recording", tmp_path / "out", source=source)
+    assert any("does not go forward" in item.reason for item in report.quarantined)
+
+
+def test_a_role_that_was_not_recorded_is_refused_with_those_that_were(tmp_path):
+    """The message lists them."""
+    with pytest.raises(InputError, match="actor, rollout"):
+        import_sample("recording", tmp_path, role="critic")
