@@ -105,11 +105,14 @@ def max_min(search: Search, hint: Choice | None) -> Outcome:
         if below == 0:
             bounds["cp-sat"] = bound
             _report(search, level, bound)
-        if found is None:
+        if found is not None:
+            promises = (*promises, count_row(search.tasks, level, len(able) - below))
+        # no level is reached by all that are left: some must wait, at 0, and as few as can be
+        placed, above = _most_above(search, level if found else 0.0, promises, found or placed)
+        above = min(above, len(able) - below - 1)  # one stays at the level, whatever was not proven
+        if placed is None or above <= 0:
             break
-        promises = (*promises, count_row(search.tasks, level, len(able) - below))
-        placed, above = _most_above(search, level, promises, found)
-        promises = (*promises, count_row(search.tasks, _just_above(level), above))
+        promises = (*promises, count_row(search.tasks, _just_above(level if found else 0.0), above))
         below = len(able) - above
     _, best = search.until_placed(
         lambda: _ask(search, worths(search), promises, placed.choice if placed else hint)
@@ -150,7 +153,9 @@ def _highest_level(
     return level, level if proven else (levels[-1] if levels else 0.0), best
 
 
-def _most_above(search: Search, level: float, promises: tuple[Row, ...], found: Placed) -> tuple[Placed, int]:
+def _most_above(
+    search: Search, level: float, promises: tuple[Row, ...], found: Placed | None
+) -> tuple[Placed | None, int]:
     """Find the most tasks that can be above a level at once, promises kept."""
     higher = {
         (t, c): 1.0
@@ -160,6 +165,9 @@ def _most_above(search: Search, level: float, promises: tuple[Row, ...], found: 
     }
     if not higher:
         return found, 0
-    _, placed = search.until_placed(lambda: _ask(search, higher, promises, found.choice))
+    hint = found.choice if found else None
+    _, placed = search.until_placed(lambda: _ask(search, higher, promises, hint))
     placed = placed or found
+    if placed is None:
+        return None, 0
     return placed, sum(1 for each in normalised(search, placed.choice) if each >= _just_above(level))
