@@ -127,9 +127,14 @@ def _gpus_needed(cluster: Cluster, task: Task, shape: Shape, options: tuple[Stag
         ]
         blocks = [[(gpu_class, largest)] * max(bins)]
     needed = Counter(blocks[0])
-    if any(number > _room(cluster, *key) for key, number in needed.items()):
+    of_class: Counter[str] = Counter()
+    for (gpu_class, size), number in needed.items():
+        of_class[gpu_class] += size * number
+        if number > _room(cluster, gpu_class, size):
+            return None
+    if any(number > sum(_node_gpus(cluster, gpu_class)) for gpu_class, number in of_class.items()):
         return None
-    gpus = sum(size * number for (_, size), number in needed.items())
+    gpus = sum(of_class.values())
     return gpus if task.min_gpus <= gpus and (task.max_gpus is None or gpus <= task.max_gpus) else None
 
 
