@@ -64,9 +64,17 @@ def _columns(cluster: Cluster, task: Task) -> Iterator[tuple[int, float]]:
 def _allowed(cluster: Cluster, role: Role, option: StageOption) -> bool:
     if not _room(cluster, option.gpu_class, option.layout.gpus_per_replica):
         return False
-    if role.pinned_gpus and option.gpus != len(role.pinned_gpus):
+    if role.pinned_gpus and not _covers(cluster, role, option):
         return False
     return role.min_gpus <= option.gpus and (role.max_gpus is None or option.gpus <= role.max_gpus)
+
+
+def _covers(cluster: Cluster, role: Role, option: StageOption) -> bool:
+    """Tell whether the replicas cover the pinned GPUs exactly, none cut by a node it does not fill."""
+    size, node = option.layout.gpus_per_replica, _node_size(cluster, option.gpu_class)
+    here = Counter(gpu.node for gpu in role.pinned_gpus).values()
+    packs = all(number % size == 0 if size <= node else number == node for number in here)
+    return packs and option.gpus == len(role.pinned_gpus)
 
 
 def _shapes(task: Task) -> Iterator[Shape]:
