@@ -7,51 +7,21 @@ With pool times t_i: sync Σt_i; async max t_i; pipelined over m groups Σt_i/m 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
-from libra_plan.planner.columns.pareto import Front, insert
+import numpy as np
+from numpy.typing import NDArray
+
+from libra_plan.planner.columns.pareto import undominated
 from libra_plan.planner.columns.pools import PoolOption
 from libra_plan.planner.plan import MemoryMode
 from libra_plan.planner.problem import Coupling, CouplingKind
 
-__all__ = ["PhaseOption", "coupled_time_s", "phase_options"]
+__all__ = ["PhaseTable", "at_least", "coupled_time_s", "phase_table"]
 
-Blocks = tuple[tuple[int, int], ...]
-"""Blocks needed: (size, number), sizes ascending."""
-
-
-@dataclass(frozen=True, slots=True)
-class PhaseOption:
-    """A phase: its pools, the sum and the largest of their times, and the blocks it needs."""
-
-    pools: tuple[PoolOption, ...]
-    blocks: Blocks
-    sum_s: float
-    max_s: float
-
-    @property
-    def gpus(self) -> int:
-        """Count the GPUs."""
-        return sum(size * number for size, number in self.blocks)
-
-    @property
-    def host_mib(self) -> float:
-        """Give the host memory of all its pools, MiB."""
-        return sum(each.pool.host_memory_mib_per_gpu * each.pool.gpus for each in self.pools)
-
-    @property
-    def host_mib_per_gpu(self) -> float:
-        """Give the most host memory any of its GPUs brings, MiB."""
-        return max(each.pool.host_memory_mib_per_gpu for each in self.pools)
-
-    @property
-    def peak_mib(self) -> float:
-        """Give the most memory any of its GPUs needs, MiB."""
-        return max(each.pool.peak_mib for each in self.pools)
-
-    def left_behind_mib(self, mode: MemoryMode) -> float:
-        """Give the most that stays on a GPU while another phase has it, MiB."""
-        return max(each.left_behind_mib(mode) for each in self.pools)
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 
 def coupled_time_s(sum_s: float, max_s: float, coupling: Coupling) -> float:
@@ -64,53 +34,147 @@ def coupled_time_s(sum_s: float, max_s: float, coupling: Coupling) -> float:
     return sum_s / groups + (1.0 - 1.0 / groups) * max_s
 
 
-def phase_options(
-    pools: Sequence[list[PoolOption]],
+@dataclass(frozen=True, slots=True)
+class PhaseTable:
+    """Phases of one shape, a row each.
+
+    `picks[row, pool]` is the number of the pool's option; `blocks[row, size]` counts blocks of
+    `sizes`. Times in seconds: the sum and the largest over pools. Memory in MiB: `host` of all
+    pools, `host_per_gpu`, `peak` and `left` (behind, for other phases) the most of any.
+    """
+
+    options: tuple[Sequence[PoolOption], ...]
+    sizes: tuple[int, ...]
+    picks: Ints
+    blocks: Ints
+    sum_s: Floats
+    max_s: Floats
+    host: Floats
+    host_per_gpu: Floats
+    peak: Floats
+    left: Floats
+
+    def __len__(self) -> int:
+        return len(self.picks)
+
+    @property
+    def gpus(self) -> Ints:
+        """Count GPUs, by row."""
+        return self.blocks @ np.array(self.sizes, dtype=np.int64)
+
+    def time_s(self, coupling: Coupling) -> Floats:
+        """Give the time of each phase, seconds."""
+        if coupling.kind is CouplingKind.SYNC:
+            return self.sum_s
+        if coupling.kind is CouplingKind.ASYNC:
+            return self.max_s
+        groups = coupling.groups or 1
+        return self.sum_s / groups + (1.0 - 1.0 / groups) * self.max_s
+
+    def pools(self, row: int) -> tuple[PoolOption, ...]:
+        """List the pools of a row."""
+        return tuple(options[pick] for options, pick in zip(self.options, self.picks[row], strict=True))
+
+    def keep(self, rows: NDArray[np.intp]) -> PhaseTable:
+        """Keep some rows, in the order given."""
+        return replace(
+            self,
+            **{
+                name: getattr(self, name)[rows]
+                for name in ("picks", "blocks", "sum_s", "max_s", "host", "host_per_gpu", "peak", "left")
+            },
+        )
+
+
+def phase_table(
+    pools: Sequence[Sequence[PoolOption]],
     coupling: Coupling,
     gpus: int,
     between_phases: MemoryMode | None = None,
-) -> list[PhaseOption]:
+) -> PhaseTable:
     """List the phases worth considering, one option for each pool, on at most `gpus` GPUs.
 
-    A phase is dropped only when another needs exactly the same blocks, no more host memory (and,
+    A phase is dropped only when another fits wherever it fits, takes no more host memory (and,
     between phases, no more GPU memory) and is no slower whatever further pools are put beside it:
     while pools are still to come both sum and maximum matter.
     """
-    found = [PhaseOption((), (), 0.0, 0.0)]
-    for options in pools:
-        merged: dict[Blocks, Front[PhaseOption]] = {}
-        for phase in found:
-            for option in options:
-                if phase.gpus + option.pool.gpus <= gpus:
-                    new = _beside(phase, option)
-                    insert(merged.setdefault(new.blocks, []), _measures(new, coupling, between_phases), new)
-        found = [phase for same in merged.values() for _, phase in same]
-    return found
+    sizes = tuple(sorted({option.pool.block_gpus for options in pools for option in options}))
+    table = _of_pool(pools[0], sizes, between_phases)
+    for options in pools[1:]:
+        table = _beside(table, _of_pool(options, sizes, between_phases), gpus)
+        table = table.keep(undominated(_measures(table, coupling, between_phases)))
+    return table.keep(np.flatnonzero(table.gpus <= gpus))
 
 
-def _beside(phase: PhaseOption, option: PoolOption) -> PhaseOption:
-    blocks = dict(phase.blocks)
-    blocks[option.pool.block_gpus] = blocks.get(option.pool.block_gpus, 0) + option.pool.blocks
-    return PhaseOption(
-        (*phase.pools, option),
-        tuple(sorted(blocks.items())),
-        phase.sum_s + option.time_s,
-        max(phase.max_s, option.time_s),
+def at_least(blocks: Ints, sizes: Sequence[int]) -> Ints:
+    """Turn block counts into what dominance compares, shape (rows, sizes).
+
+    For sizes that divide each other: GPUs in blocks of at least each size, since fewer of them fit
+    wherever more do. Otherwise the counts themselves.
+    """
+    if any(large % small for small, large in pairwise(sizes)):
+        return blocks
+    gpus = blocks * np.array(sizes, dtype=np.int64)
+    return gpus[:, ::-1].cumsum(axis=1)[:, ::-1]
+
+
+def _of_pool(
+    options: Sequence[PoolOption], sizes: tuple[int, ...], between_phases: MemoryMode | None
+) -> PhaseTable:
+    blocks = np.zeros((len(options), len(sizes)), dtype=np.int64)
+    for row, option in enumerate(options):
+        blocks[row, sizes.index(option.pool.block_gpus)] = option.pool.blocks
+    mode = between_phases or MemoryMode.RESIDENT
+
+    def numbers(values: Sequence[float]) -> Floats:
+        return np.array(values, dtype=np.float64)
+
+    times = numbers([option.time_s for option in options])
+    return PhaseTable(
+        (options,),
+        sizes,
+        np.arange(len(options), dtype=np.int64)[:, None],
+        blocks,
+        times,
+        times,
+        numbers([option.pool.host_memory_mib_per_gpu * option.pool.gpus for option in options]),
+        numbers([option.pool.host_memory_mib_per_gpu for option in options]),
+        numbers([option.pool.peak_mib for option in options]),
+        numbers([option.left_behind_mib(mode) for option in options]),
     )
 
 
-def _measures(phase: PhaseOption, coupling: Coupling, between_phases: MemoryMode | None) -> tuple[float, ...]:
+def _beside(a: PhaseTable, b: PhaseTable, gpus: int) -> PhaseTable:
+    """Put every pool of `b` beside every phase of `a` that leaves room for it."""
+    fits = a.gpus[:, None] + b.gpus[None, :] <= gpus
+    i, j = np.nonzero(fits)
+    return PhaseTable(
+        (*a.options, *b.options),
+        a.sizes,
+        np.concatenate((a.picks[i], b.picks[j]), axis=1),
+        a.blocks[i] + b.blocks[j],
+        a.sum_s[i] + b.sum_s[j],
+        np.maximum(a.max_s[i], b.max_s[j]),
+        a.host[i] + b.host[j],
+        np.maximum(a.host_per_gpu[i], b.host_per_gpu[j]),
+        np.maximum(a.peak[i], b.peak[j]),
+        np.maximum(a.left[i], b.left[j]),
+    )
+
+
+def _measures(table: PhaseTable, coupling: Coupling, between_phases: MemoryMode | None) -> Floats:
     times = {
-        CouplingKind.SYNC: (phase.sum_s,),
-        CouplingKind.ASYNC: (phase.max_s,),
-        CouplingKind.PIPELINED: (phase.sum_s, phase.max_s),
+        CouplingKind.SYNC: [table.sum_s],
+        CouplingKind.ASYNC: [table.max_s],
+        CouplingKind.PIPELINED: [table.sum_s, table.max_s],
     }[coupling.kind]
-    if between_phases is None:
-        return (*times, phase.host_mib)
-    return (
-        *times,
-        phase.host_mib,
-        phase.host_mib_per_gpu,
-        phase.peak_mib,
-        phase.left_behind_mib(between_phases),
-    )
+    needs = list(at_least(table.blocks, table.sizes).T.astype(np.float64))
+    others = [table.host]
+    if between_phases is not None:
+        others += [table.host_per_gpu, table.peak, table.left]
+    return np.column_stack([*needs, *times, *(each for each in others if _says_more(each, table.gpus))])
+
+
+def _says_more(measure: Floats, gpus: Ints) -> bool:
+    """Tell whether a measure is not already settled by the number of GPUs (constant, or so much each)."""
+    return len(measure) > 0 and bool(np.ptp(measure) > 0 and np.ptp(measure / gpus) > 1e-9 * measure.max())

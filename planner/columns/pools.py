@@ -1,17 +1,19 @@
 """Pools: roles that take the same GPUs in turn, with the best option for each role.
 
-For a pool of `blocks` blocks the generator keeps, per block size and number, every combination of
-options that is not beaten in time and in host memory. It is exact: a dropped combination is never
-better than a kept one that needs the same or fewer GPUs.
+A pool's blocks have the size of its largest replica. Per block size and number the generator keeps
+every combination of options that is not beaten in time and in host memory. It is exact: a dropped
+combination is never better than a kept one that needs the same or fewer GPUs.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import inf
 
+from libra_plan.models.topology import GpuId
 from libra_plan.planner.columns.capacity import ClassCapacity, replicas_per_block
 from libra_plan.planner.columns.pareto import Front, insert
 from libra_plan.planner.plan import MemoryMode, Pool, RoleChoice
@@ -25,6 +27,7 @@ class PoolOption:
     """A pool with its seconds per step (work and switches) and what it leaves behind.
 
     `static_mib` and `asleep_mib` are what its roles keep on the GPU while another phase works.
+    `splitting` tells apart in how large replicas pinned GPUs are split.
     """
 
     pool: Pool
@@ -32,6 +35,7 @@ class PoolOption:
     switching_s: float
     static_mib: float
     asleep_mib: float
+    splitting: tuple[float, ...] = ()
 
     @property
     def time_s(self) -> float:
@@ -52,10 +56,17 @@ def role_options(role: Role, capacity: ClassCapacity) -> list[StageOption]:
         for option in role.options
         if option.gpu_class == capacity.gpu_class
         and role.min_gpus <= option.gpus <= most
-        and (not pinned or option.gpus == pinned)
+        and (not pinned or (option.gpus == pinned and _splits(role.pinned_gpus, option, capacity)))
         and option.peak_mib <= capacity.memory_mib
         and capacity.rooms(option.layout.gpus_per_replica) >= option.replicas
     ]
+
+
+def _splits(pinned: frozenset[GpuId], option: StageOption, capacity: ClassCapacity) -> bool:
+    """Tell whether pinned GPUs split into replicas that no node cuts, or that fill whole nodes."""
+    size, full = option.layout.gpus_per_replica, capacity.full_node_gpus
+    per_node = Counter(gpu.node for gpu in pinned).values()
+    return all(number % size == 0 if size <= full else number == full for number in per_node)
 
 
 def pool_options(
@@ -67,8 +78,9 @@ def pool_options(
 ) -> list[PoolOption]:
     """List the pools of these roles worth considering, by block size and number of blocks.
 
-    With `fill` every role uses all GPUs of the pool. `between_phases` is given when the pool's GPUs serve another phase too: it says what every role
-    does with its state meanwhile, alone in its pool or not.
+    With `fill` every role uses all GPUs of the pool. `between_phases` is given when the pool's GPUs
+    serve another phase too: it says what every role does with its state meanwhile, alone in its
+    pool or not.
     """
     options = [role_options(role, capacity) for role in roles]
     if not all(options):
@@ -91,7 +103,8 @@ def _pools_of_block(
     """List pools of one block size; a larger pool is kept only when it gains something."""
     by_blocks = [_by_blocks_needed(each, block_gpus, capacity) for each in options]
     eligible: list[Front[StageOption]] = [[] for _ in roles]
-    kept: Front[PoolOption] = []
+    best: Front[PoolOption] = []  # over all numbers of blocks so far
+    found: list[PoolOption] = []
     for blocks in range(1, capacity.rooms(block_gpus) + 1):
         fresh = False
         for number, needed in enumerate(by_blocks):
@@ -100,26 +113,42 @@ def _pools_of_block(
             for option in needed.get(blocks, ()):
                 if fill and option.gpus != blocks * block_gpus:
                     continue
-                fresh |= insert(eligible[number], _option_measures(option), option)
+                fresh |= insert(eligible[number], _option_measures(roles[number], option, block_gpus), option)
         if not fresh or not all(eligible):
             continue
         for choice in product(*eligible):
             chosen = [option for _, option in choice]
+            if max(option.layout.gpus_per_replica for option in chosen) < block_gpus:
+                continue  # a pool of smaller blocks
             for made in _pool(roles, chosen, block_gpus, blocks, capacity, between_phases):
-                insert(kept, _pool_measures(made, between_phases), made)
-    return [option for _, option in kept]
+                insert(best, (*_pool_measures(made, between_phases), *made.splitting), made)
+        found += [option for _, option in best if option.pool.blocks == blocks]
+    return found
 
 
 def _pool_measures(option: PoolOption, between_phases: MemoryMode | None) -> tuple[float, ...]:
     """Measure what later steps look at: memory only when phases share the GPUs."""
-    measures = (float(option.pool.blocks), option.time_s, option.pool.host_memory_mib_per_gpu)
+    measures = (option.time_s, option.pool.host_memory_mib_per_gpu)
     if between_phases is None:
         return measures
     return (*measures, option.pool.peak_mib, option.left_behind_mib(between_phases))
 
 
-def _option_measures(option: StageOption) -> tuple[float, ...]:
+def _splittings(roles: Sequence[Role], options: Sequence[StageOption]) -> tuple[float, ...]:
+    """Keep apart how pinned GPUs are split into replicas: other pools may leave room for one only."""
+    sizes = [
+        option.layout.gpus_per_replica
+        for role, option in zip(roles, options, strict=True)
+        if role.pinned_gpus
+    ]
+    return tuple(float(sign * size) for size in sizes for sign in (1, -1))
+
+
+def _option_measures(role: Role, option: StageOption, block_gpus: int) -> tuple[float, ...]:
+    """Measure what any pool looks at; only an option as large as the blocks replaces one that is."""
     return (
+        float(option.layout.gpus_per_replica < block_gpus),
+        *_splittings([role], [option]),
         option.time_s.value,
         option.peak_mib,
         option.static_mib,
@@ -176,6 +205,7 @@ def _pool(
             switching_s,
             static,
             asleep,
+            _splittings(roles, choice),
         )
         for mode, switching_s, peak, host in made
     ]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from libra_plan.models.topology import Cluster, GpuId
 from libra_plan.planner.columns.capacity import replicas_per_block
-from libra_plan.planner.columns.generate import block_needs
+from libra_plan.planner.columns.needs import block_needs
 from libra_plan.planner.plan import Column, CpuShare, PlacedRole, Pool, RoleChoice
 from libra_plan.planner.problem import HeldTask, Problem, Role, Task
 from libra_plan.planner.solvers.assignment import CpuNeed, Item, NodeAssignment

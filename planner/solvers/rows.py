@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from libra_plan.models.topology import Cluster
 from libra_plan.planner.columns.capacity import capacities
-from libra_plan.planner.columns.generate import fits_where, gpus_in_blocks, host_needs
+from libra_plan.planner.columns.needs import fits_where, gpus_in_blocks, host_needs
 from libra_plan.planner.solvers.worth import Candidate, TaskCandidates
 
 __all__ = ["At", "Choice", "Row", "count_row", "cut_row", "master_rows", "worth_row"]

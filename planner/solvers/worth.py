@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from libra_plan.planner.columns import ColumnSet, columns_of
+import numpy as np
+
+from libra_plan.planner.columns import ColumnTable, columns_of
 from libra_plan.planner.plan import Column
 from libra_plan.planner.problem import HeldTask, Problem, Task
 from libra_plan.planner.solvers.held import held_column
@@ -55,19 +57,19 @@ def fair_share_gpus(problem: Problem, task: Task) -> float:
     return len(problem.cluster.gpus) * task.weight / weights
 
 
-def reference_steps_per_s(columns: ColumnSet, share: float) -> float | None:
+def reference_steps_per_s(columns: ColumnTable, share: float) -> float | None:
     """Give the best throughput on a fair share, steps/s; None when the task has no column.
 
     A task that does not run on its share at all is held against the smallest number of GPUs it
     runs on, scaled down to the share.
     """
-    if not columns.columns:
+    if not len(columns):
         return None
-    within = [column.steps_per_s for column in columns.columns if column.gpus <= share]
-    if within:
-        return max(within)
-    smallest = min(columns.columns, key=lambda column: (column.gpus, column.step_time_s.value))
-    return smallest.steps_per_s * share / smallest.gpus
+    within = columns.seconds[columns.gpus <= share]
+    if len(within):
+        return float(1.0 / within.min())
+    smallest = np.lexsort((columns.seconds, columns.gpus))[0]
+    return float(share / columns.gpus[smallest] / columns.seconds[smallest])
 
 
 def candidates_of(problem: Problem, shares_of: Problem) -> list[TaskCandidates]:

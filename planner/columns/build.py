@@ -1,0 +1,47 @@
+"""Build a column from pool options: step time with bounds, blocks, peak memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from libra_plan.models.quantities import Estimate, exactly, total
+from libra_plan.planner.columns.phases import coupled_time_s
+from libra_plan.planner.columns.pools import PoolOption
+from libra_plan.planner.plan import Column, Phase
+from libra_plan.planner.problem import Task
+
+__all__ = ["build_column"]
+
+
+def build_column(
+    task: Task, phases: tuple[tuple[PoolOption, ...], ...], blocks: tuple[tuple[str, int, int], ...]
+) -> Column:
+    """Build a column; bounds of the step follow the same formula as its value."""
+    pools = [option.pool for phase in phases for option in phase]
+    handover_s = task.sync_s if len(pools) > 1 else 0.0
+    parts = total((choice.option.time_s for pool in pools for choice in pool.choices), "s")
+    if handover_s or any(option.switching_s for phase in phases for option in phase):
+        parts = parts.plus(exactly(0.0, "s"))  # switches are priced, not measured: weakest origin
+
+    def step(read: Callable[[Estimate], float]) -> float:
+        times = [[_pool_time(option, read) for option in phase] for phase in phases]
+        return handover_s + sum(coupled_time_s(sum(each), max(each), task.coupling) for each in times)
+
+    return Column(
+        task=task.id,
+        phases=tuple(Phase(tuple(option.pool for option in phase)) for phase in phases),
+        step_time_s=Estimate(
+            step(lambda time: time.value),
+            step(lambda time: time.low),
+            step(lambda time: time.high),
+            "s",
+            parts.origin,
+            parts.rows,
+        ),
+        blocks=blocks,
+        peak_mib=max(pool.peak_mib for pool in pools),
+    )
+
+
+def _pool_time(option: PoolOption, read: Callable[[Estimate], float]) -> float:
+    return sum(read(choice.option.time_s) for choice in option.pool.choices) + option.switching_s
