@@ -1,0 +1,230 @@
+"""Cheapest ways for one role to reach a rate, at given prices: what pricing is built from.
+
+A role runs either one of its configs with n replicas (`TableRole`, rate from a table) or a mix of
+them (`MixRole`, rates add). Both are priced exactly; the mix by enumeration around the LP of its
+knapsack: whatever is dearer than that LP by more than the caller's slack is never looked at.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Floats", "Ints", "MixRole", "RoleFront", "TableRole", "pareto"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_MIX_LIMIT = 60_000  # mixes looked at per role; past it the front is cut and says so
+
+
+@dataclass(frozen=True, slots=True)
+class RoleFront:
+    """Ways to run a role, by rising rate: `ways[i]` takes `counts[i]` replicas of each item.
+
+    `complete` is False when the enumeration was cut short: costs are then true, but a cheaper way
+    may exist.
+    """
+
+    rate: Floats
+    cost: Floats
+    counts: Ints
+    complete: bool = True
+
+
+@dataclass(frozen=True)
+class TableRole:
+    """A role that runs one config. Point i: `number[i]` replicas of `config[i]` give `rate[i]`.
+
+    `demand[c]` is the demand of one replica of config c on the resource rows, `extra[i]` what point
+    i costs beyond that (moves). `config_id[c]` is handed back in descriptions.
+    """
+
+    demand: Floats
+    config_id: tuple[int, ...]
+    config: Ints
+    number: Ints
+    rate: Floats
+    extra: Floats
+
+    @cached_property
+    def order(self) -> Ints:
+        """Sort the points by rising rate."""
+        return np.argsort(self.rate, kind="stable")
+
+    @cached_property
+    def rates(self) -> Floats:
+        """List the rates, rising."""
+        return self.rate[self.order]
+
+    @cached_property
+    def reach(self) -> float:
+        """Give the highest rate."""
+        return float(self.rates[-1]) if len(self.rates) else 0.0
+
+    def costs(self, unit: Floats) -> Floats:
+        """Price every point, by rising rate; `unit[c]` is the price of one replica of config c."""
+        return (self.number * unit[self.config] + self.extra)[self.order]
+
+    def cheapest(self, unit: Floats) -> tuple[Floats, Ints]:
+        """Give the least cost of reaching each rate in `rates`, and the point that does it."""
+        costs = self.costs(unit)[::-1]
+        least = np.minimum.accumulate(costs)
+        first = np.concatenate(([True], costs[1:] < least[:-1]))
+        where = np.maximum.accumulate(np.where(first, np.arange(len(costs)), 0))
+        return least[::-1], self.order[::-1][where][::-1]
+
+
+@dataclass(frozen=True)
+class MixRole:
+    """A role that may mix items; item j gives `rate[j]` a replica, at most `cap[j]` of them.
+
+    `gpus[j]` counts towards `max_gpus`. Items of one config differ in `extra` (a replica on GPUs it
+    holds already costs no move), so `item_config[j]` names the config.
+    """
+
+    demand: Floats
+    config_id: tuple[int, ...]
+    item_config: Ints
+    rate: Floats
+    cap: Ints
+    gpus: Ints
+    extra: Floats
+    max_gpus: int
+    held: tuple[int, ...] = field(default=())
+
+    @cached_property
+    def reach(self) -> float:
+        """Give the highest rate that GPUs and caps allow, an upper bound by the LP of the knapsack."""
+        free = self.gpus == 0
+        total = float((self.rate * self.cap)[free].sum())
+        left = self.max_gpus
+        with np.errstate(divide="ignore"):
+            density = np.where(free, -1.0, self.rate / np.maximum(self.gpus, 1))
+        for j in np.argsort(-density):
+            if free[j] or left <= 0:
+                continue
+            take = min(int(self.cap[j]), left / int(self.gpus[j]))
+            total += take * float(self.rate[j])
+            left -= take * int(self.gpus[j])
+        return total
+
+    def costs(self, unit: Floats) -> Floats:
+        """Price one replica of each item; `unit[c]` is the price of one replica of config c."""
+        return unit[self.item_config] + self.extra
+
+    def envelope(self, cost: Floats) -> tuple[Floats, Floats]:
+        """Give rates and costs of the LP that fills the role with the cheapest rate first.
+
+        GPUs in all are not limited here, so it bounds from below.
+        """
+        order = np.argsort(cost / self.rate, kind="stable")
+        rate = np.concatenate(([0.0], np.cumsum((self.rate * self.cap)[order])))
+        return rate, np.concatenate(([0.0], np.cumsum((cost * self.cap)[order])))
+
+    def front(self, cost: Floats, slope: float, slack: float, low: float, high: float) -> RoleFront:
+        """Enumerate the Pareto mixes (rate, cost) that may matter.
+
+        Those are mixes whose cost, less `slope` per unit of rate, is within `slack` of the least
+        possible, with a rate of at least `low`; rates beyond `high` are worth no more than `high`.
+        """
+        return _Mixes(self, cost, slope, slack, low, high).front(prune=True)
+
+    def every(self, cost: Floats, slope: float, slack: float, low: float, high: float) -> RoleFront:
+        """Enumerate all such mixes, the dominated ones too."""
+        return _Mixes(self, cost, slope, slack, low, high).front(prune=False)
+
+
+class _Mixes:
+    """One enumeration: items by falling loss, the one that carries the slope last."""
+
+    def __init__(self, role: MixRole, cost: Floats, slope: float, slack: float, low: float, high: float):
+        self.role, self.cost, self.slope = role, cost, slope
+        self.low, self.high = low, high
+        self.slack = slack + 1e-9 * max(1.0, abs(slack))
+        loss = cost - slope * role.rate
+        self.loss = np.where(np.abs(loss) <= 1e-12 * np.maximum(1.0, np.abs(cost)), 0.0, loss)
+
+    def front(self, *, prune: bool) -> RoleFront:
+        role = self.role
+        items = [int(j) for j in np.argsort(-np.abs(self.loss), kind="stable")]
+        rate, cost, loss = np.zeros(1), np.zeros(1), np.zeros(1)
+        gpus = np.zeros(1, dtype=np.int64)
+        counts = np.zeros((1, len(items)), dtype=np.int64)
+        # What the items still to come can add at most; lets hopeless rates go early.
+        rest = float((role.rate * role.cap).sum())
+        complete = True
+        for j in items:
+            rest -= float(role.rate[j] * role.cap[j])
+            first, last = self._numbers(j, loss, rate, rest)
+            if last < first:
+                return RoleFront(np.zeros(0), np.zeros(0), np.zeros((0, len(items)), dtype=np.int64))
+            number = np.arange(first, last + 1)
+            if len(number) * len(rate) > 4 * _MIX_LIMIT:
+                complete = False
+                number = number[: max(1, 4 * _MIX_LIMIT // len(rate))]
+            more = np.abs(self.loss[j]) * (number if self.loss[j] >= 0 else int(role.cap[j]) - number)
+            new_loss = (loss[:, None] + more[None, :]).ravel()
+            new_rate = (rate[:, None] + number[None, :] * role.rate[j]).ravel()
+            new_gpus = (gpus[:, None] + number[None, :] * role.gpus[j]).ravel()
+            keep = np.flatnonzero(
+                (new_loss <= self.slack) & (new_gpus <= role.max_gpus) & (new_rate + rest >= self.low)
+            )
+            parent = keep // len(number)
+            cost = cost[parent] + number[keep % len(number)] * self.cost[j]
+            counts = counts[parent]
+            counts[:, j] = number[keep % len(number)]
+            rate, loss, gpus = new_rate[keep], new_loss[keep], new_gpus[keep]
+            if prune and len(rate) > 1:
+                kept = self._undominated(rate, cost, gpus)
+                rate, cost, loss, gpus, counts = rate[kept], cost[kept], loss[kept], gpus[kept], counts[kept]
+            if len(rate) > _MIX_LIMIT:
+                complete = False
+                kept = np.argsort(loss, kind="stable")[:_MIX_LIMIT]
+                rate, cost, loss, gpus, counts = rate[kept], cost[kept], loss[kept], gpus[kept], counts[kept]
+        order = np.argsort(rate, kind="stable")
+        return RoleFront(rate[order], cost[order], counts[order], complete)
+
+    def _numbers(self, j: int, loss: Floats, rate: Floats, rest: float) -> tuple[int, int]:
+        cap = int(self.role.cap[j])
+        if self.role.gpus[j]:
+            cap = min(cap, self.role.max_gpus // int(self.role.gpus[j]))
+        if not len(rate):
+            return 1, 0
+        room = self.slack - float(loss.min())
+        first, last = 0, cap
+        if self.loss[j] > 0:
+            last = min(cap, int(room / self.loss[j]))
+        elif self.loss[j] < 0:
+            first = max(0, int(np.ceil(int(self.role.cap[j]) - room / -self.loss[j])))
+        step = float(self.role.rate[j])
+        first = max(first, int(np.ceil((self.low - rest - float(rate.max())) / step - 1e-9)))
+        last = min(last, max(0, int(np.ceil((self.high - float(rate.min())) / step - 1e-9))))
+        return first, last
+
+    def _undominated(self, rate: Floats, cost: Floats, gpus: Ints) -> Ints:
+        """Keep the Pareto set of (rate up to `high`, cost), by number of GPUs while those may bind."""
+        capped = np.minimum(rate, self.high)
+        if int(gpus.max()) + self._gpus_to_come(rate) <= self.role.max_gpus:
+            return pareto(capped, cost)
+        order = np.lexsort((-capped, cost, gpus))
+        group = np.cumsum(np.diff(gpus[order], prepend=gpus[order][:1]) > 0)
+        lifted = capped[order] + group * (float(capped.max()) + 1.0)
+        best = np.maximum.accumulate(lifted)
+        return order[np.concatenate(([True], lifted[1:] > best[:-1]))]
+
+    def _gpus_to_come(self, rate: Floats) -> float:
+        """Bound the GPUs that reach `high` from the lowest rate without a replica too many."""
+        role = self.role
+        short = max(0.0, self.high - float(rate.min())) + float(role.rate.max())
+        return float((role.gpus / role.rate).max()) * short
+
+
+def pareto(gain: Floats, cost: Floats) -> Ints:
+    """Give the numbers of the points no other one beats in both, by rising cost and gain."""
+    order = np.lexsort((-gain, cost))
+    best = np.maximum.accumulate(gain[order])
+    return order[np.concatenate(([True], gain[order][1:] > best[:-1]))]

@@ -1,0 +1,43 @@
+"""What a task is to the optimizer: something that answers prices with its best columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from libra_plan.planner.solvers.colgen.fronts import Floats
+
+__all__ = ["Found", "Oracle", "Priced"]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A column: its value, what it takes of each resource row, and how to build it again.
+
+    `reduced` is its value less its demand at the prices it was found at.
+    """
+
+    value: float
+    demand: Floats
+    handle: object
+    reduced: float
+
+
+@dataclass(frozen=True, slots=True)
+class Priced:
+    """The answer to prices: no column of the task has a reduced value above `bound`."""
+
+    bound: float
+    columns: tuple[Found, ...]
+
+
+class Oracle(Protocol):
+    """A task as the optimizer sees it. Not running is worth 0 and takes nothing."""
+
+    def price(self, prices: Floats, known: float, keep: int = 4) -> Priced:
+        """Find the best column at these prices, if it beats `known`, and some near it."""
+        ...
+
+    def every(self, prices: Floats, at_least: float, limit: int) -> tuple[tuple[Found, ...], bool]:
+        """List all columns with a reduced value of `at_least`; False when cut at `limit`."""
+        ...
