@@ -10,26 +10,27 @@ from itertools import accumulate
 import msgspec
 
 from libra_plan.errors import ManifestError
-from libra_plan.planner.manifests.base import refusal, unequal_nodes
+from libra_plan.planner.manifests.base import Options, refusal, unequal_nodes
 from libra_plan.planner.manifests.manifest import Lifecycle, Manifest, Member, NodeEntry, RoleEntry, TaskEntry
 
-__all__ = ["Agent", "AgentOptions", "agents_of", "role_notes"]
+__all__ = ["Agent", "AgentOptions", "agent_reasons", "agents_of", "role_notes"]
 
 _TORCHRUN_SIGNALS = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT")  # what torchrun handles unless told more
 _PYTHONS = frozenset({"python", "python3"})
 
 
-@dataclass(frozen=True)
-class AgentOptions:
+class AgentOptions(Options, frozen=True, kw_only=True):
     """How agents are started: the torchrun program, and what the installed version allows.
 
     `shutdown_timeout` adds `--shutdown-timeout`, which torchrun has from 2.12 on; without it the
     grace goes by environment, which older versions ignore (their fixed grace is 30 s).
+    `addresses` says by `task/role` where its ranks meet, where that is not the node's address.
     """
 
     program: tuple[str, ...] = ("torchrun",)
     shutdown_timeout: bool = False
     rendezvous_timeout_s: int = 300
+    addresses: dict[str, str] = {}  # noqa: RUF012  # msgspec copies it
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,8 @@ def agents_of(manifest: Manifest, options: AgentOptions | None = None) -> tuple[
     A GPU role without a command, or on several nodes without addresses, is refused; a CPU-only
     role without a command has no agent, because its work runs inside another role's processes.
     """
-    reasons = list(_reasons(manifest))
+    options = options or AgentOptions()
+    reasons = agent_reasons(manifest, options)
     if reasons:
         raise refusal("torchrun", reasons, "add it to workload.yaml or cluster.yaml and solve again")
     nodes = {node.id: node for node in manifest.spec.nodes}
@@ -63,17 +65,23 @@ def agents_of(manifest: Manifest, options: AgentOptions | None = None) -> tuple[
         agent
         for task in manifest.spec.tasks
         for role in task.roles
-        for agent in _agents(manifest, task, role, nodes, options or AgentOptions())
+        for agent in _agents(manifest, task, role, nodes, options)
     )
 
 
-def _reasons(manifest: Manifest) -> Iterator[str]:
+def agent_reasons(manifest: Manifest, options: AgentOptions) -> list[str]:
+    """Say why roles cannot be started by torchrun."""
+    return list(_reasons(manifest, options))
+
+
+def _reasons(manifest: Manifest, options: AgentOptions) -> Iterator[str]:
     addresses = {node.id: node.address for node in manifest.spec.nodes}
     for task in manifest.spec.tasks:
         for role in task.roles:
             if role.members and not role.command:
                 yield f"{task.id}/{role.id} has no command"
-            if len(role.members) > 1 and addresses[role.members[0].node] is None:
+            known = f"{task.id}/{role.id}" in options.addresses
+            if not known and len(role.members) > 1 and addresses[role.members[0].node] is None:
                 yield f"node {role.members[0].node} has no address, and {task.id}/{role.id} meets there"
 
 
@@ -138,7 +146,7 @@ def _argv(
         "--node-rank": rank,
         "--nproc-per-node": len(role.members[rank].gpus),
         "--rdzv-backend": "static",
-        "--master-addr": _address(role, nodes[meeting.node]),
+        "--master-addr": options.addresses.get(f"{task.id}/{role.id}") or _address(role, nodes[meeting.node]),
         "--master-port": meeting.port,
         "--rdzv-id": meeting.id,
         "--rdzv-conf": f"timeout={options.rendezvous_timeout_s}",

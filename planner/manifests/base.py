@@ -5,31 +5,55 @@ An emitter is one module in this package with a constant `EMITTER`; nothing else
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import pkgutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import Enum
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, cast
+
+import msgspec
 
 from libra_plan.errors import ManifestError
 from libra_plan.planner.manifests.manifest import Manifest, RoleEntry, TaskEntry
+from libra_plan.planner.manifests.shapes import unpinned
 
-__all__ = ["Ability", "Emitter", "check_abilities", "emitters", "find_emitter", "refusal", "unequal_nodes"]
+__all__ = [
+    "Ability",
+    "Emitter",
+    "Options",
+    "check_abilities",
+    "configured",
+    "emitters",
+    "find_emitter",
+    "missing_abilities",
+    "options_of",
+    "refusal",
+    "unequal_nodes",
+]
 
 
 class Ability(str, Enum):
     """Name something a manifest may ask of a launcher."""
 
     GPU_IDS = "exact GPUs"
+    TASK_GPUS = "exact GPUs of a task, among which the launcher places its roles"
     MULTI_NODE = "a role on several nodes"
     UNEQUAL_NODES = "a role with unequal numbers of GPUs on its nodes"
     SHARED_GPUS = "roles that share GPUs"
     CPU_ROLES = "roles without GPUs"
 
 
+class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What `--option KEY=VALUE` may tell an emitter; each emitter has its own keys."""
+
+
 class Emitter(Protocol):
-    """Turn a manifest into the files of one launcher."""
+    """Turn a manifest into the files of one launcher.
+
+    An emitter that takes options is a dataclass with a field `options`, a subclass of `Options`.
+    """
 
     @property
     def name(self) -> str:
@@ -39,6 +63,11 @@ class Emitter(Protocol):
     @property
     def abilities(self) -> frozenset[Ability]:
         """Give what the launcher can express."""
+        ...
+
+    @property
+    def versions(self) -> tuple[str, ...]:
+        """Give the versions of the launcher that the emitter was checked against."""
         ...
 
     def emit(self, manifest: Manifest) -> dict[str, str]:
@@ -65,9 +94,56 @@ def find_emitter(name: str) -> Emitter:
     return known[name]
 
 
+def options_of(emitter: Emitter) -> dict[str, object]:
+    """Give the options of an emitter and their present values."""
+    options = getattr(emitter, "options", None)
+    return msgspec.structs.asdict(options) if isinstance(options, Options) else {}
+
+
+def configured(emitter: Emitter, given: Mapping[str, str]) -> Emitter:
+    """Set options of an emitter from `key=value` texts."""
+    known = options_of(emitter)
+    unknown = [key for key in given if key not in known]
+    if unknown:
+        raise ManifestError(
+            f"{emitter.name} has no option {', '.join(unknown)}",
+            allowed=", ".join(f"{key} (now {value!r})" for key, value in known.items()) or "none",
+        )
+    if not given:
+        return emitter
+    changed = cast(Any, emitter)
+    try:
+        options = msgspec.convert({**known, **given}, type(changed.options), strict=False)
+    except msgspec.ValidationError as problem:
+        raise ManifestError(
+            f"an option of {emitter.name} has a wrong value",
+            got=problem,
+            allowed=", ".join(f"{key} (now {value!r})" for key, value in known.items()),
+        ) from None
+    return cast(Emitter, dataclasses.replace(changed, options=options))
+
+
+def missing_abilities(emitter: Emitter, manifest: Manifest) -> list[str]:
+    """List what a manifest asks for and the launcher cannot express, with every place.
+
+    A launcher that is given a task's GPUs and places roles among them expresses exact GPUs where
+    any placement is the plan up to a renaming of equal GPUs.
+    """
+    counts = Ability.TASK_GPUS in emitter.abilities and Ability.GPU_IDS not in emitter.abilities
+    known = emitter.abilities | {Ability.GPU_IDS} if counts else emitter.abilities
+    missing = [f"{where}: {need.value}" for need, where in _needs(manifest) if need not in known]
+    if counts:
+        missing += [
+            f"it chooses the GPUs of roles itself, but {reason}"
+            for task in manifest.spec.tasks
+            for reason in unpinned(manifest, task)
+        ]
+    return missing
+
+
 def check_abilities(emitter: Emitter, manifest: Manifest) -> None:
     """Refuse a manifest that asks for what the launcher cannot express; name every place."""
-    missing = [f"{where}: {need.value}" for need, where in _needs(manifest) if need not in emitter.abilities]
+    missing = missing_abilities(emitter, manifest)
     if missing:
         raise refusal(emitter.name, missing, "solve with arrangements and layouts that avoid it")
 

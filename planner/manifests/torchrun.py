@@ -21,7 +21,8 @@ class Torchrun:
 
     options: AgentOptions = field(default_factory=AgentOptions)
     name: str = "torchrun"
-    abilities: frozenset[Ability] = frozenset(Ability)
+    abilities: frozenset[Ability] = frozenset(Ability) - {Ability.TASK_GPUS}
+    versions: tuple[str, ...] = ("2.11.0", "2.12.1", "2.13.0", "2.14.1")
 
     def emit(self, manifest: Manifest) -> dict[str, str]:
         """Write `TASK/ROLE/NODE.sh` and `.env` for every agent, and `README.md`."""

@@ -31,6 +31,16 @@ from libra_plan.profiles.schema import LifecycleSpec, LogNormal, RoleSpec, TaskS
 
 GPU_CLASS = "h200_sxm"
 MEMORY_MIB = 143_771.0
+SYNC = Coupling(CouplingKind.SYNC)
+KINDS = {  # of the roles with these names; any other is a rollout
+    "actor": "actor_train",
+    "reference": "reference",
+    "critic": "critic_train",
+    "values": "critic_score",
+    "reward": "reward",
+    "judge": "judge",
+    "env": "env",
+}
 
 
 def cluster(*gpus_per_node: int, address: bool = True, ports: tuple[int, int] = (24000, 24999)) -> Cluster:
@@ -66,11 +76,13 @@ def role(
     *,
     tp: int = 1,
     pp: int = 1,
+    cp: int = 1,
+    ep: int = 1,
     peak_mib: float = 90_000.0,
 ) -> PlacedRole:
     option = StageOption(
         GPU_CLASS,
-        Layout(tp=tp, pp=pp),
+        Layout(tp=tp, pp=pp, cp=cp, ep=ep),
         len(replicas),
         Estimate(20.0, 18.0, 22.5, "s", Origin.MEASURED),
         peak_mib,
@@ -114,23 +126,29 @@ def _pool(roles: Sequence[PlacedRole], memory_mode: MemoryMode) -> Pool:
     return Pool(GPU_CLASS, tuple(placed.choice for placed in roles), 1, len(gpus), memory_mode, peak)
 
 
-def problem_of(where: Cluster, tasks: Iterable[RunningTask], *, cpu_cores_per_gpu: float = 4.0) -> Problem:
+def problem_of(
+    where: Cluster,
+    tasks: Iterable[RunningTask],
+    *,
+    cpu_cores_per_gpu: float = 4.0,
+    coupling: Coupling = SYNC,
+) -> Problem:
     """Make the problem that these running tasks answer; CPU shares become CPU-only roles."""
     return Problem(
         where,
-        tuple(_task(task, cpu_cores_per_gpu) for task in tasks),
+        tuple(_task(task, cpu_cores_per_gpu, coupling) for task in tasks),
         input_digests={"workload": f"sha256:{'1' * 64}", "cluster": f"sha256:{'2' * 64}"},
     )
 
 
-def _task(task: RunningTask, cpu_cores_per_gpu: float) -> Task:
+def _task(task: RunningTask, cpu_cores_per_gpu: float, coupling: Coupling) -> Task:
     on_gpu = [
-        Role(one.role, "env" if one.role == "env" else "rollout", cpu_cores_per_gpu=cpu_cores_per_gpu)
+        Role(one.role, KINDS.get(one.role, "rollout"), cpu_cores_per_gpu=cpu_cores_per_gpu)
         for one in task.roles
     ]
     workers = {name: sum(one.workers for one in task.cpu if one.role == name) for name in _cpu_roles(task)}
     on_cpu = [Role(name, "env", cpu_workers=count, cpu_cores=float(count)) for name, count in workers.items()]
-    return Task(task.task, 1.0, (*on_gpu, *on_cpu), Coupling(CouplingKind.SYNC))
+    return Task(task.task, 1.0, (*on_gpu, *on_cpu), coupling)
 
 
 def _cpu_roles(task: RunningTask) -> list[str]:
@@ -182,10 +200,11 @@ def manifest_of(
     command: Sequence[str] = ("train.py",),
     lifecycle: LifecycleSpec | None = None,
     queued: Iterable[QueuedTask] = (),
+    coupling: Coupling = SYNC,
 ) -> Manifest:
     """Build the manifest of these tasks on this cluster."""
     return build_manifest(
-        problem_of(where, tasks),
+        problem_of(where, tasks, coupling=coupling),
         plan_of(tasks, queued),
         name="lab",
         parent=parent,

@@ -14,6 +14,7 @@ class CountsOnly:
 
     name = "counts-only"
     abilities = frozenset({Ability.MULTI_NODE, Ability.CPU_ROLES})
+    versions = ("1",)
 
     def emit(self, manifest):
         check_abilities(self, manifest)

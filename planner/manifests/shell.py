@@ -1,0 +1,60 @@
+"""Write shell scripts and other texts in which whatever comes from outside stays data."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterable, Mapping
+
+import yaml
+
+__all__ = ["comments", "exports", "hydra_text", "script", "to_toml", "to_yaml", "words"]
+
+_WIDTH = 100
+
+
+def words(argv: Iterable[str]) -> str:
+    """Quote an argument list for a POSIX shell."""
+    return " ".join(shlex.quote(word) for word in argv)
+
+
+def comments(lines: Iterable[str]) -> list[str]:
+    """Make comment lines; no line break in a text ends the comment."""
+    return [f"# {' '.join(line.split())}" for line in lines]
+
+
+def exports(environment: Mapping[str, str]) -> list[str]:
+    """Set and export variables."""
+    return [f"export {key}={shlex.quote(value)}" for key, value in environment.items()]
+
+
+def script(notes: Iterable[str], body: Iterable[str]) -> str:
+    """Write a script for `sh` that ends at the first error."""
+    return "\n".join(["#!/bin/sh", *comments(notes), "set -eu", *body]) + "\n"
+
+
+def hydra_text(text: str) -> str:
+    """Quote a text as the value of a Hydra override, so that it is neither cut nor interpolated.
+
+    Backslashes count only before a quote, the end, or `${`, where each stands for itself if doubled.
+    """
+    text = re.sub(r"(\\*)\$\{", lambda found: 2 * found[1] + "\\${", text)
+    text = re.sub(r"(\\*)'", lambda found: 2 * found[1] + "\\'", text)
+    return "'" + re.sub(r"(\\+)\Z", lambda found: 2 * found[1], text) + "'"
+
+
+def to_yaml(notes: Iterable[str], *documents: object) -> str:
+    """Write YAML documents under comments; keys keep their order."""
+    head = "".join(f"{line}\n" for line in comments(notes))
+    return head + yaml.safe_dump_all(
+        documents, sort_keys=False, default_flow_style=False, width=_WIDTH, explicit_start=len(documents) > 1
+    )
+
+
+def to_toml(notes: Iterable[str], tables: Mapping[str, Mapping[str, str | int | bool]]) -> str:
+    """Write TOML tables under comments; a JSON string in ASCII is a TOML basic string too."""
+    lines = comments(notes)
+    for name, table in tables.items():
+        lines += ["", f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in table.items())]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,18 @@
+#!/bin/sh
+# Task ahead, generation 1, for roll (8eb27cc2).
+# Run on node n0: roll.sh COMMAND ...; without a command it runs that of the workload.
+# Placement only: model, data and algorithm stay in your own configuration.
+# actor: n0 GPU 0 1 2 3
+# rollout: n0 GPU 4 5 6 7
+# Merge roll.yaml into your pipeline's configuration, after your own keys.
+set -eu
+export LIBRA_PLAN_TASK=ahead
+export LIBRA_PLAN_GENERATION=1
+export LIBRA_PLAN_MANIFEST_DIGEST=DIGEST
+export LIBRA_PLAN_CHECKPOINT_DIR=/checkpoints/ahead
+here=$(CDPATH= cd -- "$(dirname -- "$0")" && pwd)
+export here
+if [ "$#" -eq 0 ]; then
+    set -- python3 train.py
+fi
+exec sh "$here/ray/driver.sh" "$@"
