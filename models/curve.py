@@ -29,6 +29,7 @@ __all__ = [
     "HeldOut",
     "Recipe",
     "Sample",
+    "bounded",
     "fit_curve",
     "fit_plain",
     "launch_bound",
@@ -140,12 +141,13 @@ class Curve(msgspec.Struct, frozen=True, dict=True):
     def value_at(self, place: Place, held_at: Place | None = None) -> float:
         """Evaluate form and correction; outside the hull the correction is held from `held_at`."""
         logs = np.log2(places_of([held_at or place]))
-        return self.form_at(place) * float(np.exp(_bounded(self.residual.log_factor(logs)))[0])
+        return self.form_at(place) * float(np.exp(bounded(self.residual.log_factor(logs)))[0])
 
 
-def _bounded(log_factor: Array) -> Array:
-    bounded: Array = np.clip(log_factor, -_MOST_CORRECTION, _MOST_CORRECTION)
-    return bounded
+def bounded(log_factor: Array) -> Array:
+    """Keep a correction, ln of a factor, within what an imprecise form can need."""
+    kept: Array = np.clip(log_factor, -_MOST_CORRECTION, _MOST_CORRECTION)
+    return kept
 
 
 def fit_plain(recipe: Recipe, samples: Sequence[Sample]) -> tuple[AnyForm, Residual]:
@@ -154,7 +156,7 @@ def fit_plain(recipe: Recipe, samples: Sequence[Sample]) -> tuple[AnyForm, Resid
     measured = np.array([sample.value for sample in samples])
     weights = np.array([sample.weight for sample in samples])
     form = recipe.fit(at, measured, weights)
-    log_errors = _bounded(np.log(measured / np.maximum(form.predict(at), 1e-12)))
+    log_errors = bounded(np.log(measured / np.maximum(form.predict(at), 1e-12)))
     return form, fit_residual(np.log2(at), log_errors, weights, recipe.length, recipe.noise)
 
 
@@ -225,7 +227,7 @@ def _errors(
         samples[index].place if within else (*_clamped(hull, samples[index].place), samples[index].output)
         for index, within in zip(left, inside, strict=True)
     ]
-    factor = _bounded(residual.log_factor(np.log2(places_of(held))))
+    factor = bounded(residual.log_factor(np.log2(places_of(held))))
     logs = (
         np.log(np.array([samples[index].value for index in left]) / np.maximum(form.predict(at), 1e-12))
         - factor

@@ -37,7 +37,10 @@ FileT = TypeVar("FileT", bound=msgspec.Struct)
 
 @dataclass(frozen=True)
 class LoadedProfile:
-    """A profile: its file, the points that can be true, and those set aside with the reason."""
+    """A profile: its file, the points that can be true, and those set aside with the reason.
+
+    `lines` gives the line of each point in the points file.
+    """
 
     file: ProfileFile
     points: tuple[Point, ...]
@@ -45,6 +48,7 @@ class LoadedProfile:
     warnings: tuple[str, ...] = ()
     set_aside: tuple[physics.SetAside, ...] = ()
     digests: Mapping[str, str] = field(default_factory=dict)
+    lines: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -162,6 +166,7 @@ def load_profile(folder: str | Path) -> LoadedProfile:
         warnings,
         aside,
         {f"{folder.name}/{path.name}": document.sha256, f"{folder.name}/{profile.points}": table.sha256},
+        tuple(row.line for row in kept),
     )
 
 

@@ -1,0 +1,154 @@
+"""Find the profile that answers a question: by phase, model, precision, recompute and mode."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from libra_plan.errors import RefusedError
+from libra_plan.models.questions import Question
+from libra_plan.profiles.catalog import LoadedProfile
+from libra_plan.profiles.model_shapes import plain_name
+from libra_plan.profiles.schema import ProfileFile
+
+__all__ = ["Choice", "choose", "in_set", "like_stated", "same_stack", "unknown_model"]
+
+_STATED = ("precision", "recompute", "mode", "framework", "gpu_class")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The profile that answers, and the equal ones that could have."""
+
+    profile: LoadedProfile
+    passed_over: tuple[str, ...] = ()
+
+
+def in_set(name: str, prefix: str | None) -> bool:
+    """Tell whether a profile belongs to the set that `prefix` names: `h200` is not `h200b`."""
+    return prefix is None or name == prefix or name.startswith(prefix.rstrip("-") + "-")
+
+
+def choose(profiles: Mapping[str, LoadedProfile], question: Question) -> Choice | None:
+    """Choose among the profiles of the question's model; None when its model has none.
+
+    What the question states must be so; of those left, the ones that leave open what it leaves
+    open come first. Profiles that still differ in what it could have stated are ambiguous, which is
+    refused; among equal stacks the first by name answers.
+    """
+    if question.profile is not None:
+        return Choice(_named(profiles, question))
+    asked = plain_name(question.model)
+    of_model = [
+        each
+        for _, each in sorted(profiles.items())
+        if each.file.phase == question.phase
+        and (each.file.model.id == question.model or plain_name(each.file.model.id) == asked)
+    ]
+    if not of_model:
+        return None
+    fitting = [each for each in of_model if like_stated(each.file, question)]
+    if not fitting:
+        raise _no_stack(question, of_model)
+    best = max(_exactness(each.file, question) for each in fitting)
+    exact = [each for each in fitting if _exactness(each.file, question) == best]
+    measured = [each for each in exact if _has_layout(each, question)] or exact
+    if len({same_stack(each.file) for each in measured}) > 1:
+        raise _ambiguous(question, measured)
+    return Choice(measured[0], tuple(each.file.id for each in measured[1:]))
+
+
+def like_stated(file: ProfileFile, question: Question) -> bool:
+    """Tell whether a profile is what the question states; a profile that does not say may be."""
+    return all(
+        getattr(question, name) is None or _says(file, name) in (None, getattr(question, name))
+        for name in _STATED
+    )
+
+
+def same_stack(file: ProfileFile) -> tuple[object, ...]:
+    """Give what makes two profiles of a model two different stacks."""
+    software = file.software
+    return (
+        *(_says(file, name) for name in _STATED),
+        software.kv_precision,
+        software.zero_stage,
+        software.lora_rank,
+        software.version if file.phase == "serve" else None,
+    )
+
+
+def _says(file: ProfileFile, name: str) -> str | None:
+    if name == "gpu_class":
+        return file.hardware.gpu_class
+    said: str | None = getattr(file.software, name)
+    return said
+
+
+def _exactness(file: ProfileFile, question: Question) -> int:
+    """Count where profile and question say the same, saying nothing included."""
+    return sum(_says(file, name) == getattr(question, name) for name in _STATED)
+
+
+def _has_layout(profile: LoadedProfile, question: Question) -> bool:
+    asked = question.query.layout
+    return any(
+        (point.tp, point.pp, point.cp, point.ep) == (asked.tp, asked.pp, asked.cp, asked.ep)
+        for point in profile.points
+    )
+
+
+def _named(profiles: Mapping[str, LoadedProfile], question: Question) -> LoadedProfile:
+    name = question.profile or ""
+    if name not in profiles:
+        near = difflib.get_close_matches(name, profiles, n=1)
+        raise RefusedError(
+            "no such profile in the folder",
+            got=name,
+            allowed=f"{len(profiles)} profiles",
+            way_out=f"did you mean `{near[0]}`?" if near else "libra-plan validate lists them",
+        )
+    if profiles[name].file.phase != question.phase:
+        raise RefusedError(
+            f"profile {name} is of another phase", got=question.phase, allowed=profiles[name].file.phase
+        )
+    return profiles[name]
+
+
+def unknown_model(profiles: Mapping[str, LoadedProfile], question: Question) -> RefusedError:
+    """Refuse a model without a profile of the phase."""
+    known = sorted({each.file.model.id for each in profiles.values() if each.file.phase == question.phase})
+    near = difflib.get_close_matches(question.model, known, n=1)
+    return RefusedError(
+        f"no profile of phase {question.phase} for this model",
+        got=question.model,
+        allowed=", ".join(known) or "none",
+        way_out=f"did you mean `{near[0]}`?" if near else "measure it, or pass --allow-prior",
+    )
+
+
+def _no_stack(question: Question, found: Sequence[LoadedProfile]) -> RefusedError:
+    stated = [f"{name} {getattr(question, name)}" for name in _STATED if getattr(question, name)]
+    return RefusedError(
+        f"no profile of {question.model} in phase {question.phase} is of this stack",
+        got=", ".join(stated),
+        allowed="; ".join(f"{each.file.id}: {_stack_text(each.file)}" for each in found),
+        way_out="measure this stack, or ask for one that was measured",
+    )
+
+
+def _ambiguous(question: Question, found: Sequence[LoadedProfile]) -> RefusedError:
+    names = [name for name in _STATED if len({_says(each.file, name) for each in found}) > 1]
+    listed = "; ".join(f"{each.file.id}: {_stack_text(each.file)}" for each in found)
+    return RefusedError(
+        f"several profiles of {question.model} in phase {question.phase} could answer",
+        got=f"no {' or '.join(names) or 'profile'} stated",
+        allowed=listed,
+        way_out=f"fill the column {(names or ['profile'])[0]}, or name a set with --set",
+    )
+
+
+def _stack_text(file: ProfileFile) -> str:
+    said = [str(_says(file, name)) for name in _STATED if _says(file, name) is not None]
+    return ", ".join(said) + (f" {file.software.version}" if file.phase == "serve" else "")

@@ -1,0 +1,158 @@
+"""Read a table of questions for cost models: one row a question, one role a row."""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import io
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from libra_plan.errors import InputError, Where
+from libra_plan.models.query import Query
+from libra_plan.profiles.document import read_text, shown
+from libra_plan.profiles.schema import Phase
+
+__all__ = ["COLUMNS", "Question", "Questions", "read_questions"]
+
+_ROLES: dict[str, Phase] = {"decode": "decode", "serve": "serve", "score": "score", "train": "train"}
+_TEXTS = ("role", "model", "precision", "recompute", "mode", "framework", "gpu_class", "profile")
+_SIZES = ("batch", "seq_len", "isl", "osl")
+_DEGREES = ("tp", "pp", "cp", "ep", "dp")
+COLUMNS = (*_TEXTS, *_SIZES, *_DEGREES)
+_NEEDED = ("role", "model", "batch")
+_LARGEST_BYTES = 256 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One row. What it does not state is None (`model` is empty when `profile` names the answerer)."""
+
+    line: int
+    phase: Phase
+    model: str
+    precision: str | None
+    recompute: str | None
+    mode: str | None
+    framework: str | None
+    gpu_class: str | None
+    profile: str | None
+    query: Query
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """Give all that decides which profile answers."""
+        stated = (self.phase, self.model, self.precision, self.recompute, self.mode)
+        return (*stated, self.framework, self.gpu_class, self.profile, self.query.layout)
+
+
+@dataclass(frozen=True)
+class Questions:
+    """The rows of a file in order, its name, and the columns that were not read."""
+
+    rows: tuple[Question, ...]
+    path: str
+    unused: tuple[str, ...]
+
+
+def read_questions(path: str | Path) -> Questions:
+    """Read a CSV file of questions; an empty cell states nothing, other columns are left alone.
+
+    `batch` is in sequences, `seq_len` (context or sequence), `isl` and `osl` (prompt and output of
+    serving tables) in tokens.
+    """
+    text, _ = read_text(path, InputError, _LARGEST_BYTES)
+    name = shown(path)
+    records = csv.reader(io.StringIO(text, newline=""), strict=True)
+    rows: list[Question] = []
+    header: list[str] | None = None
+    unused: tuple[str, ...] = ()
+    try:
+        for cells in records:
+            if not any(cell.strip() for cell in cells):
+                continue
+            if header is None:
+                header, unused = _header(cells, Where(name, records.line_num))
+            else:
+                rows.append(_question(header, cells, Where(name, records.line_num)))
+    except csv.Error as problem:
+        raise InputError("not valid CSV", got=problem, where=Where(name, records.line_num)) from None
+    if not rows:
+        raise InputError("no question in this file", allowed="a header and a row each", where=Where(name))
+    return Questions(tuple(rows), name, unused)
+
+
+def _header(cells: Sequence[str], where: Where) -> tuple[list[str], tuple[str, ...]]:
+    names = [cell.strip() for cell in cells]
+    missing = [name for name in _NEEDED if name not in names and not (name == "model" and "profile" in names)]
+    if missing:
+        near = [guess for name in missing for guess in difflib.get_close_matches(name, names, n=1)]
+        raise InputError(
+            f"column `{missing[0]}` is missing",
+            got=", ".join(names),
+            allowed=", ".join(COLUMNS),
+            way_out=f"rename `{near[0]}`" if near else "the first row names the columns",
+            where=where,
+        )
+    for name in names:
+        if name in COLUMNS and names.count(name) > 1:
+            raise InputError(f"column `{name}` stands twice", where=where)
+    unused = tuple(name for name in names if name not in COLUMNS)
+    for name in unused:  # a misspelt column would be a question that was not meant
+        near = difflib.get_close_matches(name, [known for known in COLUMNS if known not in names], 1, 0.8)
+        if near:
+            raise InputError(f"unknown column `{name}`", way_out=f"did you mean `{near[0]}`?", where=where)
+    return names, unused
+
+
+def _question(header: Sequence[str], cells: Sequence[str], where: Where) -> Question:
+    if len(cells) != len(header):
+        raise InputError("wrong number of cells", got=len(cells), allowed=len(header), where=where)
+    said = {name: cell.strip() for name, cell in zip(header, cells, strict=True) if cell.strip()}
+    phase = _ROLES.get(said.get("role", ""))
+    if phase is None:
+        raise InputError(
+            "unknown role",
+            got=said.get("role") or "nothing",
+            allowed=", ".join(_ROLES),
+            way_out="the role says which phase of a profile answers",
+            where=Where(where.file, where.line, "role"),
+        )
+    if "model" not in said and "profile" not in said:
+        raise InputError("no model is stated", where=Where(where.file, where.line, "model"))
+    sizes = {name: _size(said[name], where, name) for name in _SIZES if name in said}
+    if "batch" not in sizes:
+        raise InputError("no batch is stated", where=Where(where.file, where.line, "batch"))
+    degrees = {name: _degree(said[name], where, name) for name in _DEGREES if name in said}
+    query = Query(sizes["batch"], sizes.get("seq_len"), sizes.get("isl"), sizes.get("osl"), **degrees)
+    texts = {name: said.get(name) for name in _TEXTS if name not in ("role", "model")}
+    return Question(where.line or 0, phase, said.get("model", ""), query=query, **texts)
+
+
+def _size(text: str, where: Where, name: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not (math.isfinite(value) and value > 0):
+        raise InputError(
+            "not a size",
+            got=text,
+            allowed="a number above 0",
+            where=Where(where.file, where.line, name),
+        )
+    return value
+
+
+def _degree(text: str, where: Where, name: str) -> int:
+    value = _size(text, where, name)
+    if value != int(value):
+        raise InputError(
+            "not a whole number",
+            got=text,
+            allowed="1, 2, 4 …",
+            where=Where(where.file, where.line, name),
+        )
+    return int(value)
