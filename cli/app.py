@@ -2,34 +2,43 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from typing import Annotated
+import threading
+from collections.abc import Sequence
+from typing import Annotated, Any, NoReturn
 
 import typer
 
 from libra_plan import __version__
-from libra_plan.cli import manifest_verbs, plan_verbs, profile_verbs
-from libra_plan.cli.settings import default_map
+from libra_plan.cli import manifest_verbs, plan_verbs, profile_sources, profile_verbs, render
+from libra_plan.cli.faults import Interrupted, UsageFault, line_of
+from libra_plan.cli.settings import default_map, name_variables
 from libra_plan.errors import LibraError
 
-__all__ = ["app", "main"]
+__all__ = ["app", "main", "run"]
+
+_NAME = "libra-plan"
+_INTERRUPTED = 130  # what shells give a program that Ctrl-C ended
+_NO_READER = 141  # and one whose reader left
 
 app = typer.Typer(
-    name="libra-plan",
+    name=_NAME,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Plan which GPUs each role of each RL post-training task gets.\n\n"
     "Example: libra-plan solve profiles/ --gpus 8\n\n"
-    "Every option can be set by an environment variable (LIBRA_PLAN_SOLVE_POLICY=max-min) or in "
-    "libra-plan.yaml (solve: {policy: max-min}); a flag wins over both.\n\n"
+    "Options can be set by an environment variable (LIBRA_PLAN_SOLVE_POLICY=max-min) or in "
+    "libra-plan.yaml (solve: {policy: max-min}); a flag wins over the environment, that over the file.\n\n"
     "Exit codes: 0 done, 1 defect, 2 bad input, 3 no plan exists, 4 no plan within the time limit, "
     "5 another run holds the state, 6 a role could not be started or stopped.",
 )
 plan_verbs.register(app)
 manifest_verbs.register(app)
 app.add_typer(profile_verbs.app, name="profile")
+profile_sources.register(profile_verbs.app)
 
 
 @app.callback()
@@ -41,17 +50,66 @@ def _before(
     version: Annotated[bool, typer.Option("--version", help="Print the version and leave.")] = False,
 ) -> None:
     if version:
-        typer.echo(f"libra-plan {__version__}")
+        render.print_text(f"{_NAME} {__version__}")
         raise typer.Exit
-    context.default_map = dict(default_map(config))
+    defaults, path = default_map(config, context.command)
+    context.default_map = defaults
+    context.meta["settings"] = path
 
 
-def main() -> None:
-    """Run the program; turn expected errors into one line and their exit code."""
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run the program and give its exit code; expected errors become one line on stderr."""
+    command: Any = typer.main.get_command(app)
+    name_variables(command, "LIBRA_PLAN")
     try:
-        app(auto_envvar_prefix="LIBRA_PLAN")
-    except LibraError as error:
-        typer.echo(f"libra-plan: {error.message}", err=True)
-        sys.exit(error.exit_code)
+        given = None if arguments is None else list(arguments)
+        result = command.main(args=given, prog_name=_NAME, standalone_mode=False)
+        sys.stdout.flush()
     except BrokenPipeError:
-        sys.exit(141)  # the reader left, as `head` does
+        return _reader_left()
+    except SystemExit as left:  # Typer leaves with 1 when the reader of stdout has left
+        if isinstance(left.__context__, BrokenPipeError):
+            return _reader_left()
+        raise
+    except (Interrupted, KeyboardInterrupt, typer.Abort):
+        render.note(f"{_NAME}: interrupted")
+        return _INTERRUPTED
+    except (LibraError, UsageFault) as error:
+        return _fault(error, sys.argv[1:] if arguments is None else arguments)
+    if result == _INTERRUPTED:
+        render.note(f"{_NAME}: interrupted")
+    return result if isinstance(result, int) else 0
+
+
+def _fault(error: Any, arguments: Sequence[str]) -> int:
+    if type(error).__name__ == "NoArgsIsHelpError":
+        error.show()
+    else:
+        context = getattr(error, "ctx", None)
+        settings = None if context is None else context.meta.get("settings")
+        render.note(f"{_NAME}: {line_of(error, settings, arguments)}")
+    return int(error.exit_code)
+
+
+def _reader_left() -> int:
+    # so that the interpreter does not complain about the rest of the output when it ends
+    sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - lives to the end
+    return _NO_READER
+
+
+def main() -> NoReturn:
+    """Run the program; the process ends here."""
+    for stream in (sys.stdout, sys.stderr):
+        # Paths may hold bytes that are no text; a message must not fail for that
+        if hasattr(stream, "reconfigure"):
+            terminal = stream.isatty()
+            stream.reconfigure(encoding=None if terminal else "utf-8", errors="backslashreplace")
+    code = run()
+    try:
+        sys.stdout.flush()
+    except OSError:  # told already
+        _reader_left()
+    if code == _INTERRUPTED and threading.active_count() > 1:
+        sys.stdout.flush()
+        os._exit(code)  # a solver that was left behind would hold the process
+    sys.exit(code)

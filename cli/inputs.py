@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from libra_plan.planner.problem import Problem
     from libra_plan.profiles.catalog import ProfilesFolder
 
-__all__ = ["ClusterFlags", "Inputs", "read_cluster", "read_inputs"]
+__all__ = ["ClusterFlags", "Inputs", "read_cluster", "read_inputs", "read_manifest_at"]
 
 
 @dataclass(frozen=True)
@@ -44,20 +44,22 @@ def read_inputs(
     flags: ClusterFlags,
     *,
     policy: str = "throughput",
-    running: Path | None = None,
+    parent: Manifest | None = None,
     allow_prior: bool = False,
     seed: int = 0,
 ) -> Inputs:
-    """Load a profiles folder and price its workload on the cluster the flags name."""
+    """Load a profiles folder and price its workload on the cluster the flags name.
+
+    `parent` is the manifest of the running plan.
+    """
     from libra_plan.models.fit_cache import cache_folder, cached_fit
-    from libra_plan.planner.manifests.document import placements_of, read_manifest
+    from libra_plan.planner.manifests.document import placements_of
     from libra_plan.planner.pricing import price
     from libra_plan.planner.problem import Policy
     from libra_plan.profiles.catalog import find_folder, load_folder
 
     folder = load_folder(find_folder(profiles))
     cluster = read_cluster(folder, flags)
-    parent = None if running is None else read_manifest(running)
     cache = cache_folder(os.environ)
     problem = price(
         folder,
@@ -69,6 +71,14 @@ def read_inputs(
         allow_prior=allow_prior,
     )
     return Inputs(folder, cluster, problem, parent)
+
+
+def read_manifest_at(path: Path) -> Manifest:
+    """Read a manifest file, or the current one of a folder that `solve --out` wrote."""
+    from libra_plan.planner.manifests.document import read_manifest
+    from libra_plan.planner.manifests.store import CURRENT
+
+    return read_manifest(path / CURRENT if path.is_dir() else path)
 
 
 def read_cluster(folder: ProfilesFolder, flags: ClusterFlags) -> Cluster:

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from libra_plan.cli import render
+from libra_plan.cli.faults import writing
+from libra_plan.cli.inputs import read_manifest_at
 from libra_plan.cli.plan_verbs import Form
 from libra_plan.errors import InputError, LaunchError
 
 if TYPE_CHECKING:
     from libra_plan.planner.launch import LaunchReport
-    from libra_plan.planner.manifests.manifest import Manifest
 
 __all__ = ["register"]
 
@@ -40,7 +41,7 @@ def emit(
     manifest: Annotated[Path | None, typer.Argument(help="Manifest file or folder.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder to write to; without it, print.")] = None,
     list_: Annotated[bool, typer.Option("--list", help="List launchers and what they can express.")] = False,
-    form: Annotated[Form, typer.Option("--format", help="How to write the list.")] = Form.TABLE,
+    form: Annotated[Form, typer.Option("--format", help="How to write the list or the files.")] = Form.TABLE,
 ) -> None:
     """Emit, or list emitters."""
     from libra_plan.planner.manifests.base import emitters, find_emitter
@@ -61,12 +62,16 @@ def emit(
             allowed=", ".join(emitters()),
             way_out="libra-plan emit torchrun run/",
         )
-    files = find_emitter(launcher).emit(_read(manifest))
+    files = find_emitter(launcher).emit(read_manifest_at(manifest))
+    if out is None and form is not Form.TABLE:
+        render.print_data(files, form.value)
+        return
     if out is None:
         for path, text in files.items():
             render.print_text(f"# ---- {path}\n{text}")
         return
-    write_files(out, files)
+    with writing(out):
+        write_files(out, files)
     render.note(f"written: {len(files)} files to {out}")
 
 
@@ -87,15 +92,16 @@ def launch(
     from libra_plan.planner.launch import launch as run
     from libra_plan.planner.launch_gpus import gpus_free
 
-    report = run(
-        _read(manifest),
-        node=node,
-        tasks=task,
-        dry_run=not yes,
-        folder=folder,
-        check_gpus=gpus_free,
-        allow_unknown_gpus=unknown_gpus,
-    )
+    with writing(folder):
+        report = run(
+            read_manifest_at(manifest),
+            node=node,
+            tasks=task,
+            dry_run=not yes,
+            folder=folder,
+            check_gpus=gpus_free,
+            allow_unknown_gpus=unknown_gpus,
+        )
     if form is Form.TABLE:
         _print_report(report, started=yes)
     else:
@@ -122,10 +128,3 @@ def _print_report(report: LaunchReport, *, started: bool) -> None:
         render.print_text(f"{one.task}/{one.role}: status {one.status}")
     for left in report.survivors:
         render.note(f"still running: {left}")
-
-
-def _read(path: Path) -> Manifest:
-    from libra_plan.planner.manifests.document import read_manifest
-    from libra_plan.planner.manifests.store import CURRENT
-
-    return read_manifest(path / CURRENT if path.is_dir() else path)

@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from libra_plan.cli import render
-from libra_plan.cli.inputs import ClusterFlags, Inputs, read_inputs
+from libra_plan.cli.faults import writing
+from libra_plan.cli.inputs import ClusterFlags, Inputs, read_inputs, read_manifest_at
+from libra_plan.cli.solving import verified_plan
 
 if TYPE_CHECKING:
+    from libra_plan.planner.manifests.manifest import Manifest
     from libra_plan.planner.plan import Plan
     from libra_plan.planner.solvers.base import SolveParams
 
@@ -99,17 +102,46 @@ def solve(
     seed: Seed = 0,
     form: FormOption = Form.TABLE,
 ) -> None:
-    """Plan, verify, print and, when asked, write."""
-    from libra_plan.planner.manifests.build import build_manifest
+    """Plan, verify, write when asked, and print."""
     from libra_plan.planner.manifests.document import manifest_to_json, manifest_to_yaml
 
     flags = ClusterFlags(gpus, gpus_per_node, gpu_class, cluster, local)
-    running = _current(running, out)
+    parent = _parent(running, out)
     inputs = read_inputs(
-        profiles, flags, policy=policy.value, running=running, allow_prior=allow_prior, seed=seed
+        profiles, flags, policy=policy.value, parent=parent, allow_prior=allow_prior, seed=seed
     )
     _warn(inputs)
-    plan = _verified(inputs, _params(time_limit, gap, deterministic, seed))
+    plan = verified_plan(inputs.problem, _params(time_limit, gap, deterministic, seed))
+    manifest = _settle(inputs, plan, name, out)
+    if form is Form.TABLE:
+        render.print_plan(inputs.problem, plan)
+    else:
+        text = manifest_to_json(manifest) if form is Form.JSON else manifest_to_yaml(manifest)
+        render.print_text(text.rstrip("\n"))
+    if picture is not None:
+        _draw(picture, inputs, plan)
+
+
+def _parent(running: Path | None, out: Path | None) -> Manifest | None:
+    """Plan from the manifest that lies in the output folder, unless another one is named."""
+    if running is not None:
+        return read_manifest_at(running)
+    if out is None:
+        return None
+    from libra_plan.planner.manifests.store import read_current
+
+    with writing(out):
+        stored = read_current(out)
+    for line in stored.notes:
+        render.note(line)
+    return stored.manifest
+
+
+def _settle(inputs: Inputs, plan: Plan, name: str, out: Path | None) -> Manifest:
+    """Make the manifest and, with `out`, write it; when it says nothing new the parent stays."""
+    from libra_plan.planner.manifests.build import build_manifest, says_the_same
+    from libra_plan.planner.manifests.store import CURRENT, write_manifest
+
     parent = inputs.parent
     manifest = build_manifest(
         inputs.problem,
@@ -118,38 +150,29 @@ def solve(
         parent=parent,
         workload=inputs.folder.workload,
     )
-    if form is Form.TABLE:
-        render.print_plan(inputs.problem, plan)
-    else:
-        text = manifest_to_json(manifest) if form is Form.JSON else manifest_to_yaml(manifest)
-        render.print_text(text.rstrip("\n"))
-    if picture is not None:
-        from libra_plan.cli.picture import plan_svg
-        from libra_plan.planner.manifests.store import write_atomically
-
-        write_atomically(picture, plan_svg(inputs.problem, plan).encode())
-        render.note(f"written: {picture}")
-    if out is not None:
-        _write(out, manifest)
-
-
-def _current(running: Path | None, out: Path | None) -> Path | None:
-    """Plan from the manifest that lies in the output folder, unless another one is named."""
-    if running is not None or out is None:
-        return running
-    from libra_plan.planner.manifests.store import CURRENT
-
-    return out / CURRENT if (out / CURRENT).exists() else None
-
-
-def _write(out: Path, manifest: object) -> None:
-    from libra_plan.planner.manifests.manifest import Manifest
-    from libra_plan.planner.manifests.store import CURRENT, write_manifest
-
-    assert isinstance(manifest, Manifest)
-    for line in write_manifest(out, manifest).notes:
+    if out is None:
+        return manifest
+    if parent is not None and says_the_same(manifest, parent):
+        manifest = parent
+    with writing(out):
+        before = write_manifest(out, manifest)
+    for line in before.notes:
         render.note(line)
-    render.note(f"written: {out / CURRENT} (generation {manifest.metadata.generation})")
+    generation = f"generation {manifest.metadata.generation}"
+    if before.manifest == manifest:
+        render.note(f"unchanged: {out / CURRENT} ({generation})")
+    else:
+        render.note(f"written: {out / CURRENT} ({generation})")
+    return manifest
+
+
+def _draw(picture: Path, inputs: Inputs, plan: Plan) -> None:
+    from libra_plan.cli.picture import plan_svg
+    from libra_plan.planner.manifests.store import write_atomically
+
+    with writing(picture):
+        write_atomically(picture, plan_svg(inputs.problem, plan).encode())
+    render.note(f"written: {picture}")
 
 
 def _params(time_limit: float, gap: float, deterministic: bool, seed: int) -> SolveParams:
@@ -175,27 +198,18 @@ def _warn(inputs: Inputs) -> None:
         )
 
 
-def _verified(inputs: Inputs, params: SolveParams) -> Plan:
-    """Solve, and let the verifier look at the plan before anyone sees it."""
-    from libra_plan.planner.solvers.solve import solve as run
-    from libra_plan.planner.verify import verify
-
-    plan = run(inputs.problem, params).require_plan()
-    violations = verify(inputs.problem, plan)
-    if violations:
-        listed = "; ".join(str(each) for each in violations[:5])
-        raise RuntimeError(f"the plan breaks its own problem, a defect of ours: {listed}")
-    return plan
-
-
 def validate(
     path: Annotated[Path, typer.Argument(help="Profiles folder, cluster file or manifest.")],
+    form: FormOption = Form.TABLE,
 ) -> None:
     """Read everything there is to read, and say what it is."""
     from libra_plan.cli.validation import describe
 
-    for line in describe(path):
-        render.print_text(line)
+    if form is Form.TABLE:
+        for line in describe(path):
+            render.print_text(line)
+    else:
+        render.print_data({"path": str(path), "sound": True, "findings": list(describe(path))}, form.value)
 
 
 def explain(
@@ -218,12 +232,13 @@ def explain(
     from libra_plan.planner.explain import explain as run
 
     flags = ClusterFlags(gpus, gpus_per_node, gpu_class, cluster, local)
+    parent = _parent(running, None)
     inputs = read_inputs(
-        profiles, flags, policy=policy.value, running=running, allow_prior=allow_prior, seed=seed
+        profiles, flags, policy=policy.value, parent=parent, allow_prior=allow_prior, seed=seed
     )
     _warn(inputs)
     params = _params(time_limit, gap, deterministic, seed)
-    plan = _verified(inputs, params)
+    plan = verified_plan(inputs.problem, params)
     explanation = run(inputs.problem, plan, params)
     if form is Form.TABLE:
         render.print_explanation(explanation)

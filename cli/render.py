@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import typer
+
+from libra_plan.cli.layout import table_text
+from libra_plan.errors import InputError
 
 if TYPE_CHECKING:
     from libra_plan.models.topology import Cluster
@@ -20,12 +23,26 @@ __all__ = ["note", "print_data", "print_explanation", "print_plan", "print_table
 
 def print_text(text: str) -> None:
     """Write a result."""
-    typer.echo(text)
+    _say(text)
 
 
 def note(text: str) -> None:
     """Write what is no result: progress, warnings, what was written where."""
-    typer.echo(text, err=True)
+    with suppress(OSError):  # nobody can be told that nobody can be told
+        typer.echo(text, err=True)
+
+
+def _say(text: str = "") -> None:
+    try:
+        typer.echo(text)
+    except BrokenPipeError:
+        raise
+    except OSError as problem:
+        raise InputError(
+            "the result cannot be written",
+            got=problem.strerror,
+            way_out="free some space, or write elsewhere",
+        ) from None
 
 
 def print_data(data: object, form: str) -> None:
@@ -33,44 +50,26 @@ def print_data(data: object, form: str) -> None:
     if form == "yaml":
         import yaml  # only for this form
 
-        typer.echo(yaml.safe_dump(data, sort_keys=False, allow_unicode=True), nl=False)
+        _say(yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=110).rstrip("\n"))
     else:
-        typer.echo(json.dumps(data, indent=2, allow_nan=False, ensure_ascii=False))
+        _say(json.dumps(data, indent=2, allow_nan=False, ensure_ascii=False))
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> None:
-    """Write a table: rules and colour on a terminal, plain aligned text when piped."""
-    if sys.stdout.isatty():
-        from rich.console import Console  # only on a terminal
-        from rich.table import Table
-        from rich.text import Text
-
-        table = Table(header_style="bold")
-        for at, name in enumerate(columns):
-            table.add_column(name, justify="right" if at in right else "left")
-        for row in rows:
-            table.add_row(*(Text(cell) for cell in row))
-        Console().print(table)
-        return
-    widths = [max(len(cell) for cell in column) for column in zip(columns, *rows, strict=True)]
-    for row in (columns, *rows):
-        cells = [
-            cell.rjust(width) if at in right else cell.ljust(width)
-            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        typer.echo("  ".join(cells).rstrip())
+    """Write a table; `right` numbers the columns that are aligned to the right."""
+    _say(table_text(columns, rows, right))
 
 
 def print_plan(problem: Problem, plan: Plan) -> None:
     """Write the plan: roles, tasks, the GPU map, what waits, and the proof."""
     _print_roles(problem, plan)
-    typer.echo()
+    _say()
     _print_tasks(problem, plan)
-    typer.echo()
+    _say()
     _print_map(problem.cluster, plan)
     for queued in plan.queued:
-        typer.echo(f"\nwaits [{queued.code}] {queued.reason}")
-    typer.echo()
+        _say(f"\nwaits [{queued.code}] {queued.reason}")
+    _say()
     _print_proof(plan)
 
 
@@ -89,7 +88,7 @@ def _print_roles(problem: Problem, plan: Plan) -> None:
                     _seconds(role.choice.option.time_s.value),
                     role.choice.option.time_s.origin.value,
                     f"{role.choice.option.peak_mib / 1024:.1f}",
-                    f"{pool.peak_mib / 1024:.1f} of {memory / 1024:.1f}",
+                    f"{pool.peak_mib / 1024:.1f}/{memory / 1024:.1f}",
                 ]
             )
         for share in running.cpu:
@@ -110,16 +109,15 @@ def _print_tasks(problem: Problem, plan: Plan) -> None:
         slowest = max(times, key=lambda name: times[name])
         rows.append(
             [
-                running.task,
+                running.task + (" (moved)" if running.moved else ""),
                 f"{task.weight:g}",
                 str(running.column.gpus),
                 _shape(running),
-                f"{_seconds(step.value)} ({_seconds(step.low)}–{_seconds(step.high)})",
+                f"{_seconds(step.value)} ({_seconds(step.low)} – {_seconds(step.high)})",
                 f"{slowest} {times[slowest] / sum(times.values()):.0%}",
                 "?" if task.samples_per_step is None else f"{task.samples_per_step / step.value:.3g}",
                 "?" if task.tokens_per_step is None else f"{task.tokens_per_step / step.value:,.0f}",
                 f"{running.normalised:.3f}",
-                "moved" if running.moved else "",
             ]
         )
     print_table(
@@ -130,10 +128,9 @@ def _print_tasks(problem: Problem, plan: Plan) -> None:
             "pools",
             "step s",
             "bottleneck",
-            "samples/s",
-            "tokens/s",
+            "samples /s",
+            "tokens /s",
             "× fair share",
-            "",
         ],
         rows,
         right=(1, 2, 4, 6, 7, 8),
@@ -141,11 +138,11 @@ def _print_tasks(problem: Problem, plan: Plan) -> None:
 
 
 def _shape(running: RunningTask) -> str:
-    """Write phases and pools as in `rollout | reference+actor`; `zzz` marks pools that sleep."""
+    """Write phases and pools as in `rollout | reference + actor`; `zzz` marks pools that sleep."""
     phases = []
     for phase in running.column.phases:
         pools = [
-            "+".join(choice.role for choice in pool.choices)
+            " + ".join(choice.role for choice in pool.choices)
             + (" zzz" if pool.memory_mode.value == "sleep" else "")
             for pool in phase.pools
         ]
@@ -163,8 +160,8 @@ def _print_map(cluster: Cluster, plan: Plan) -> None:
         lines.setdefault(drawn, []).append(node.id)
     width = max(len(_span(names)) for names in lines.values())
     for drawn, names in lines.items():
-        typer.echo(f"{_span(names).ljust(width)}  {drawn}")
-    typer.echo("  ".join([*(f"{letter} = {task}" for task, letter in letters.items()), "· = free"]))
+        _say(f"{_span(names).ljust(width)}  {drawn}")
+    _say("  ".join([*(f"{letter} = {task}" for task, letter in letters.items()), "· = free"]))
 
 
 def _span(names: Sequence[str]) -> str:
@@ -174,12 +171,12 @@ def _span(names: Sequence[str]) -> str:
 def _print_proof(plan: Plan) -> None:
     proof = plan.certificate
     objective = "worst task's × fair share" if proof.policy == "max-min" else "Σ weight × fair share"
-    typer.echo(
+    _say(
         f"{proof.status.value}: {objective} = {proof.objective:.6f}, no plan exceeds {proof.bound:.6f} "
         f"(gap {proof.gap:.2e}; bounds: {_named(proof.bounds)}; {proof.columns} columns)"
     )
     if proof.baselines:
-        typer.echo(f"for comparison: {_named(proof.baselines)}")
+        _say(f"for comparison: {_named(proof.baselines)}")
 
 
 def _named(values: Sequence[tuple[str, float]]) -> str:
@@ -189,18 +186,18 @@ def _named(values: Sequence[tuple[str, float]]) -> str:
 def print_explanation(explanation: Explanation) -> None:
     """Write what binds every task and what one more GPU would bring."""
     for task in explanation.tasks:
-        typer.echo(f"{task.task}: {task.bottleneck} takes {task.share:.0%} of the step")
-        typer.echo(f"  binds: {task.binding}")
+        _say(f"{task.task}: {task.bottleneck} takes {task.share:.0%} of the step")
+        _say(f"  binds: {task.binding}")
         if task.one_more_gpu_gain is not None and task.gpus_needed is not None:
             plural = "GPU" if task.gpus_needed == 1 else "GPUs"
-            typer.echo(f"  {task.gpus_needed} more {plural}: {task.one_more_gpu_gain:+.1%} throughput")
+            _say(f"  {task.gpus_needed} more {plural}: {task.one_more_gpu_gain:+.1%} throughput")
         for line in task.notes:
-            typer.echo(f"  {line}")
+            _say(f"  {line}")
         for other in task.alternatives:
-            typer.echo(f"  {other.arrangement}: step {_seconds(other.step_time_s)} s on {other.gpus} GPUs")
+            _say(f"  {other.arrangement}: step {_seconds(other.step_time_s)} s on {other.gpus} GPUs")
     for more in explanation.one_more_gpu:
         goes = ", ".join(more.goes_to) or "no task"
-        typer.echo(f"one more {more.gpu_class}: objective {more.gain:+.4f}, goes to {goes}")
+        _say(f"one more {more.gpu_class}: objective {more.gain:+.4f}, goes to {goes}")
 
 
 def _pool_of(running: RunningTask, role: str) -> Pool:

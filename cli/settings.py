@@ -1,41 +1,120 @@
-"""The settings file: defaults for options, by verb. A flag wins over the environment, that over the file."""
+"""Defaults for options from outside: the settings file and the environment.
+
+A flag wins over the environment, the environment over the file. In both, an option has the name
+of its flag: `--time-limit` of `solve` is `solve: {time-limit: 5}` and LIBRA_PLAN_SOLVE_TIME_LIMIT.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from libra_plan.errors import InputError, Where
 
-__all__ = ["SETTINGS", "default_map"]
+if TYPE_CHECKING:
+    from libra_plan.profiles.document import Document
+
+__all__ = ["SETTINGS", "default_map", "name_variables"]
 
 SETTINGS = "libra-plan.yaml"
+_ONLY_AS_FLAGS = frozenset({"help", "yes", "version"})
+"""What must be asked for each time: `launch --yes` starts processes."""
 
 
-def default_map(config: str | None) -> Mapping[str, object]:
-    """Read the settings file; without `config`, the one in the working folder if there is one."""
+def default_map(config: str | None, program: Any) -> tuple[dict[str, object], str | None]:
+    """Read the settings file, checked against the verbs of `program`; give it with the file's name.
+
+    Without `config`, the file in the working folder is read if there is one.
+    """
     path = Path(config or SETTINGS)
     if config is None and not path.is_file():
-        return {}
+        return {}, None
     from libra_plan.profiles.document import read_document  # only when there is a file
 
     document = read_document(path)
-    if not isinstance(document.data, dict):
+    if document.data is None:
+        return {}, document.path
+    return _verbs(document.data, program, document, ""), document.path
+
+
+def name_variables(command: Any, prefix: str) -> None:
+    """Give every option of a command and its verbs an environment variable named like its flag."""
+    for parameter in command.params:
+        if parameter.param_type_name == "option" and not _only_as_flag(parameter):
+            parameter.envvar = f"{prefix}_{_flag(parameter)}".replace("-", "_").upper()
+            parameter.show_envvar = False  # one sentence of the help tells them all
+    for name, verb in getattr(command, "commands", {}).items():
+        name_variables(verb, f"{prefix}_{name}")
+
+
+def _flag(parameter: Any) -> str:
+    return str(max(parameter.opts, key=len).lstrip("-"))
+
+
+def _only_as_flag(parameter: Any) -> bool:
+    return bool(parameter.is_eager) or _flag(parameter) in _ONLY_AS_FLAGS
+
+
+def _verbs(data: object, group: Any, document: Document, above: str) -> dict[str, object]:
+    if not isinstance(data, dict):
         raise InputError(
-            "settings must map verbs to their options",
-            got=type(document.data).__name__,
+            "settings map verbs to their options",
+            got=type(data).__name__,
             allowed="solve: {policy: max-min}",
-            where=Where(str(path)),
+            where=document.where(above),
         )
-    return {verb: _options(verb, options, path) for verb, options in document.data.items()}
+    result: dict[str, object] = {}
+    for name, options in data.items():
+        key = f"{above}.{name}".lstrip(".")
+        verb = group.commands.get(name)
+        if verb is None:
+            raise _unknown("verb", name, group.commands, document.where(key))
+        if hasattr(verb, "commands"):
+            result[name] = _verbs(options, verb, document, key)
+        else:
+            result[name] = _options(options, verb, document, key)
+    return result
 
 
-def _options(verb: str, options: object, path: Path) -> dict[str, object]:
-    if not isinstance(options, dict):
+def _options(data: object, verb: Any, document: Document, above: str) -> dict[str, object]:
+    if not isinstance(data, dict):
         raise InputError(
-            "settings of a verb must be a mapping",
-            got=options,
-            allowed="{policy: max-min}",
-            where=Where(str(path), key=verb),
+            "settings of a verb map its options to values",
+            got=type(data).__name__,
+            allowed=f"{above}: {{option: value}}",
+            where=document.where(above),
         )
-    return {name.replace("-", "_"): value for name, value in options.items()}
+    known = {_flag(each): each for each in verb.params if each.param_type_name == "option"}
+    allowed = sorted(name for name, each in known.items() if not _only_as_flag(each))
+    result: dict[str, object] = {}
+    for name, value in data.items():
+        where = document.where(f"{above}.{name}")
+        flag = str(name).replace("_", "-")
+        if flag in known and _only_as_flag(known[flag]):
+            raise InputError(
+                "this option can only be given on the command line",
+                got=name,
+                allowed=f"--{flag}",
+                where=where,
+            )
+        if flag not in known:
+            raise _unknown("option", flag, allowed, where)
+        parameter = known[flag]
+        if not isinstance(value, (str, int, float)) and not (parameter.multiple and isinstance(value, list)):
+            raise InputError("not a value for an option", got=value, allowed="one value", where=where)
+        result[parameter.name] = value
+    return result
+
+
+def _unknown(what: str, name: str, known: Iterable[str], where: Where) -> InputError:
+    listed = sorted(known)
+    near = difflib.get_close_matches(str(name), listed, n=1)
+    return InputError(
+        f"unknown {what} in the settings",
+        got=name,
+        allowed=", ".join(listed),
+        way_out=f"did you mean `{near[0]}`?" if near else "leave it out",
+        where=where,
+    )

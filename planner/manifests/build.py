@@ -16,7 +16,7 @@ from libra_plan.planner.plan import Certificate, Plan
 from libra_plan.planner.problem import Problem
 from libra_plan.profiles.schema import WorkloadFile
 
-__all__ = ["build_manifest"]
+__all__ = ["build_manifest", "says_the_same"]
 
 _UNSEALED = "sha256:" + 64 * "0"
 
@@ -63,6 +63,21 @@ def build_manifest(
         digest=_UNSEALED,
     )
     return _valid(seal(m.Manifest(api_version=m.API_VERSION, kind=m.KIND, metadata=metadata, spec=spec)))
+
+
+def says_the_same(manifest: m.Manifest, parent: m.Manifest) -> bool:
+    """Tell whether a manifest adds nothing to its parent: same inputs, nodes, tasks, queue and policy.
+
+    Left aside is what differs by nature: the generation, the steps from the parent, and figures
+    that the cost of those steps was part of.
+    """
+    return _lasting(manifest) == _lasting(parent)
+
+
+def _lasting(manifest: m.Manifest) -> tuple[object, ...]:
+    spec, proof = manifest.spec, manifest.spec.certificate
+    queue = tuple((one.task, one.code) for one in spec.queued)
+    return spec.inputs, spec.nodes, spec.tasks, queue, proof.policy, proof.status
 
 
 def _check_parent(parent: m.Manifest | None, name: str) -> None:

@@ -168,6 +168,6 @@ def _plan(search: Search, placed: Placed, outcome: Outcome, baselines: dict[str,
         bounds=tuple(sorted(outcome.bounds.items())),
         baselines=tuple(sorted((name, _objective(search, each.choice)) for name, each in baselines.items())),
         columns=sum(len(each.candidates) for each in search.tasks),
-        deterministic=search.params.deterministic,
+        deterministic=search.params.deterministic and not search.params.stopped,
     )
     return Plan(tuple(running), tuple(queued), certificate)

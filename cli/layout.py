@@ -1,0 +1,74 @@
+"""Lay a table out as text: cells wrap between words to fit a terminal, and nothing is ever cut off."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import textwrap
+from collections.abc import Collection, Sequence
+
+import typer
+
+__all__ = ["table_text"]
+
+_GAPS = ("  ", " ")
+
+
+def table_text(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    right: Collection[int] = (),
+    width: int | None = None,
+) -> str:
+    """Give aligned lines, the header first; `right` numbers the columns aligned to the right.
+
+    Without `width` it is the terminal's, or none when stdout is piped. A terminal too narrow for
+    the longest words gets long lines, which it wraps itself.
+    """
+    terminal = sys.stdout.isatty()
+    room = width or (shutil.get_terminal_size().columns if terminal else None)
+    gap, widths = _fitting(columns, rows, room)
+    header = _lines(columns, widths, right, gap)
+    body = [line for row in rows for line in _lines(row, widths, right, gap)]
+    if terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb":
+        header = [typer.style(line, bold=True) for line in header]
+    return "\n".join([*header, *body])
+
+
+def _fitting(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], room: int | None
+) -> tuple[str, list[int]]:
+    """Narrow the widest columns first, none below its longest word, then the gaps."""
+    cells = list(zip(columns, *rows, strict=True))
+    widths = [max(map(len, column)) for column in cells]
+    least = [max(len(word) for cell in column for word in (cell.split() or [""])) for column in cells]
+    for gap in _GAPS:
+        left = None if room is None else room - len(gap) * (len(columns) - 1)
+        if left is not None and sum(least) <= left:
+            return gap, _narrowed(widths, least, left)
+    return _GAPS[0], widths
+
+
+def _narrowed(widths: Sequence[int], least: Sequence[int], room: int) -> list[int]:
+    narrowed = list(widths)
+    while sum(narrowed) > room:
+        able = [at for at in range(len(narrowed)) if narrowed[at] > least[at]]
+        narrowed[max(able, key=lambda at: narrowed[at])] -= 1
+    return narrowed
+
+
+def _lines(row: Sequence[str], widths: Sequence[int], right: Collection[int], gap: str) -> list[str]:
+    wrapped = [
+        [cell] if len(cell) <= width else textwrap.wrap(cell, width, break_long_words=False)
+        for cell, width in zip(row, widths, strict=True)
+    ]
+    lines = []
+    for number in range(max(map(len, wrapped))):
+        parts = [cell[number] if number < len(cell) else "" for cell in wrapped]
+        padded = [
+            part.rjust(width) if at in right else part.ljust(width)
+            for at, (part, width) in enumerate(zip(parts, widths, strict=True))
+        ]
+        lines.append(gap.join(padded).rstrip())
+    return lines
