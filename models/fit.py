@@ -14,8 +14,16 @@ from libra_plan.models.curve import Curve
 from libra_plan.models.decode import DecodeForm
 from libra_plan.models.engine_memory import engine_memory, engine_static
 from libra_plan.models.layout_fit import LayoutFit, fit_layout
-from libra_plan.models.layout_prior import MEMORY_MARGIN, Speedup, tensor_speedup
+from libra_plan.models.layout_prior import (
+    MEMORY_MARGIN,
+    Speedup,
+    can_carry,
+    carried_memory,
+    carried_time,
+    layout_speedup,
+)
 from libra_plan.models.memory import CacheForm, ChunkForm
+from libra_plan.models.memory_physics import shape_memory
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.prior import TIME_ERROR, Donor, PhysicsPrior, prior_for
 from libra_plan.models.quantities import Estimate, Origin
@@ -123,8 +131,8 @@ class FittedProfile:
             return _serve_coefficients(fit.time, fit.time.form)
         if self._needs_physics(layout, allow_prior) and self.prior is not None:
             return _prior_coefficients(self.prior, layout)
-        source, speed = self._other_layout(layout, allow_prior, "decode step", fit)
-        return _faster(self.decode_coefficients(source.layout), speed)
+        source = self._other_layout(layout, allow_prior, "decode step", fit).layout
+        return _faster(self.decode_coefficients(source), self._speedup(source, layout))
 
     def max_batch(
         self, seq_len_tokens: float, memory_mib: float, layout: Layout = _ONE, *, allow_prior: bool = False
@@ -163,29 +171,33 @@ class FittedProfile:
         return Asked(self._name, query, place, allow_prior)
 
     def _time_by_prior(self, asked: Asked, fit: LayoutFit | None) -> Estimate:
-        if self._needs_physics(asked.query.layout, asked.allow_prior) and self.prior is not None:
-            guess = self.prior.time_s(asked.place)
-            experts = self.profile.model.experts is not None
-            speed = tensor_speedup(1, asked.query.tp, experts=experts)
-            low, high = guess.low / speed.greatest, guess.high / speed.least
-            return replace(guess, value=guess.value / speed.likely, low=low, high=high)
-        source, speed = self._other_layout(asked.query.layout, asked.allow_prior, "time", fit)
-        base = self.time_s(_with_layout(asked.query, source.layout), allow_prior=True)
-        low, high = base.low / speed.greatest, base.high / speed.least
-        return Estimate(base.value / speed.likely, low, high, "s", Origin.ASSUMED, base.rows)
+        layout = asked.query.layout
+        if self._needs_physics(layout, asked.allow_prior) and self.prior is not None:
+            base, source = self.prior.time_s(asked.place), _ONE
+        else:
+            source = self._other_layout(layout, asked.allow_prior, "time", fit).layout
+            base = self.time_s(_with_layout(asked.query, source), allow_prior=True)
+        if source == layout:
+            return base
+        tokens = asked.place[0] * (asked.place[1] if self.profile.phase in ("score", "train") else 1.0)
+        return carried_time(base, self.profile, source, layout, tokens)
 
     def _memory_by_prior(self, asked: Asked, fit: LayoutFit | None) -> Estimate:
-        if self._needs_physics(asked.query.layout, asked.allow_prior) and self.prior is not None:
-            return self.prior.memory_mib(asked.place).scaled(1 / asked.query.tp)
-        if not any(other.memory_column for other in self.fits):
-            raise refusals.no_memory(self._name, asked.query)
-        if fit is not None and fit.memory is None and fit.time is not None and fit.memory_column:
+        layout, ranks = asked.query.layout, asked.query.dp
+        if self._needs_physics(layout, asked.allow_prior) and self.prior is not None:
+            if self.prior.memory is not None:
+                base = self.prior.memory_mib(asked.place)
+                return base if layout == _ONE else carried_memory(base, self.profile, _ONE, layout, ranks)
+        elif not any(other.memory_column for other in self.fits):
+            if not asked.allow_prior:
+                raise refusals.no_memory(self._name, asked.query)
+        elif fit is None or fit.time is None:
+            source = self._other_layout(layout, asked.allow_prior, "memory", fit).layout
+            base = self.memory_mib(_with_layout(asked.query, source), allow_prior=True)
+            return carried_memory(base, self.profile, source, layout, ranks)
+        elif not asked.allow_prior:
             raise refusals.too_few(self._name, fit.layout, fit.samples, "memory")
-        source, _ = self._other_layout(asked.query.layout, asked.allow_prior, "memory", fit)
-        base = self.memory_mib(_with_layout(asked.query, source.layout), allow_prior=True)
-        share = source.layout.tp / asked.query.tp
-        high = base.high * share * MEMORY_MARGIN
-        return Estimate(base.value * share, base.low * share, high, "MiB", Origin.ASSUMED, base.rows)
+        return shape_memory(self.profile, layout, asked.place[0], asked.place[1], ranks)
 
     def _engine_only(self, layout: Layout, allow_prior: bool) -> bool:
         """Tell whether memory is that of a serving engine of which only times were measured.
@@ -198,22 +210,24 @@ class FittedProfile:
         return layout in self.layouts or allow_prior
 
     def _needs_physics(self, layout: Layout, allow_prior: bool) -> bool:
-        """Tell whether nothing was fitted and a prior of other models may stand in (tp only)."""
-        return allow_prior and not self.layouts and layout == Layout(tp=layout.tp)
+        """Tell whether nothing was fitted and a prior of other models may stand in."""
+        known = layout == _ONE or can_carry(_ONE, layout, self.profile.phase)
+        return allow_prior and not self.layouts and known
 
-    def _other_layout(
-        self, asked: Layout, allow_prior: bool, what: str, fit: LayoutFit | None
-    ) -> tuple[LayoutFit, Speedup]:
+    def _other_layout(self, asked: Layout, allow_prior: bool, what: str, fit: LayoutFit | None) -> LayoutFit:
+        """Find the measured layout nearest in size that this one may be predicted from."""
+        phase = self.profile.phase
         near = [
-            other for other in self.fits if other.time is not None and _differs_in_tp(other.layout, asked)
+            other for other in self.fits if other.time is not None and can_carry(other.layout, asked, phase)
         ]
         if not allow_prior or not near:
             if fit is not None:
                 raise refusals.too_few(self._name, asked, fit.samples, what)
             raise refusals.no_layout(self._name, asked, self.layouts, what, bool(near))
-        source = min(near, key=lambda other: (abs(math.log2(other.layout.tp / asked.tp)), other.layout))
-        experts = self.profile.model.experts is not None
-        return source, tensor_speedup(source.layout.tp, asked.tp, experts=experts)
+        return min(near, key=lambda other: (_octaves(other.layout, asked), other.layout))
+
+    def _speedup(self, source: Layout, asked: Layout) -> Speedup:
+        return layout_speedup(source, asked, experts=self.profile.model.experts is not None)
 
     def _least_query(self, layout: Layout) -> Query:
         curves = [fit.memory for fit in self.fits if fit.memory is not None]
@@ -235,7 +249,7 @@ class FittedProfile:
         if self._needs_physics(query.layout, allow_prior) and self.prior is not None:
             return int(self.prior.largest[0])
         if fit is None or fit.time is None:
-            fit, _ = self._other_layout(query.layout, allow_prior, "time", fit)
+            fit = self._other_layout(query.layout, allow_prior, "time", fit)
         curve = fit.time
         asked = self._ask(query, allow_prior)
         if curve is None:
@@ -257,13 +271,20 @@ class FittedProfile:
             return False
 
 
-def fit_profile(file: ProfileFile, points: Sequence[Point], *, donors: Sequence[Donor] = ()) -> FittedProfile:
+def fit_profile(
+    file: ProfileFile,
+    points: Sequence[Point],
+    *,
+    donors: Sequence[Donor] = (),
+    extra: Sequence[tuple[ProfileFile, Sequence[Point]]] = (),
+) -> FittedProfile:
     """Fit every layout of a profile; a layout with fewer than six places stays without curves.
 
     `donors` are fitted profiles of other models; where nothing can be fitted they give the physics
-    prior that answers questions with `allow_prior`.
+    prior that answers questions with `allow_prior`. `extra` are further points of the same model,
+    phase, stack and GPU class, say over data-parallel ranks; rows keep the name of their own file.
     """
-    layouts = rows_by_layout(file, points)
+    layouts = rows_by_layout(file, points, extra)
     fitted = FittedProfile(file, tuple(fit_layout(file.phase, rows) for rows in layouts))
     if fitted.layouts or not donors:
         return fitted
@@ -300,7 +321,7 @@ def _prior_coefficients(prior: PhysicsPrior, layout: Layout) -> DecodeCoefficien
         math.expm1(TIME_ERROR),
     )
     experts = prior.profile.model.experts is not None
-    return _faster(base, tensor_speedup(1, layout.tp, experts=experts))
+    return _faster(base, layout_speedup(_ONE, layout, experts=experts))
 
 
 def _faster(base: DecodeCoefficients, speed: Speedup) -> DecodeCoefficients:
@@ -317,6 +338,7 @@ def _with_layout(query: Query, layout: Layout) -> Query:
     return replace(query, tp=layout.tp, pp=layout.pp, cp=layout.cp, ep=layout.ep)
 
 
-def _differs_in_tp(one: Layout, other: Layout) -> bool:
-    same = (one.pp, one.cp, one.ep) == (other.pp, other.cp, other.ep)
-    return same and one.tp != other.tp and all(tp & (tp - 1) == 0 for tp in (one.tp, other.tp))
+def _octaves(one: Layout, other: Layout) -> float:
+    """Give how many doublings lie between two layouts, over all their degrees."""
+    pairs = ((one.tp, other.tp), (one.pp, other.pp), (one.cp, other.cp), (one.ep, other.ep))
+    return sum(abs(math.log2(ours / theirs)) for ours, theirs in pairs)

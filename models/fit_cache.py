@@ -21,6 +21,9 @@ from libra_plan.profiles.schema import Point, ProfileFile
 
 __all__ = ["cache_folder", "cached_fit", "dump_fit", "fit_key", "load_fit"]
 
+Extra = Sequence[tuple[ProfileFile, Sequence[Point]]]
+"""Further points of the same model and stack, as `fit_profile` takes them."""
+
 _CODE = (
     "conformal", "curve", "decode", "domain", "fit", "forms", "layout_fit", "memory", "nnls",
     "recipes", "residual", "samples", "prior", "score", "serve", "soft_floor", "train",
@@ -36,21 +39,24 @@ def cache_folder(environment: Mapping[str, str]) -> Path:
     return (Path(shared) if shared else Path.home() / ".cache") / "libra-plan"
 
 
-def cached_fit(file: ProfileFile, points: Sequence[Point], *, folder: Path | None = None) -> FittedProfile:
+def cached_fit(
+    file: ProfileFile, points: Sequence[Point], *, folder: Path | None = None, extra: Extra = ()
+) -> FittedProfile:
     """Fit a profile, or take the fit from the cache; a cache that cannot be written is no error."""
-    entry = (folder or cache_folder(os.environ)) / "fits" / f"{fit_key(file, points)}.json"
+    entry = (folder or cache_folder(os.environ)) / "fits" / f"{fit_key(file, points, extra)}.json"
     with contextlib.suppress(OSError, msgspec.MsgspecError, ValueError):
         return load_fit(entry.read_bytes())
-    fitted = fit_profile(file, points)
+    fitted = fit_profile(file, points, extra=extra)
     with contextlib.suppress(OSError):
         _write(entry, dump_fit(fitted))
     return fitted
 
 
-def fit_key(file: ProfileFile, points: Sequence[Point]) -> str:
+def fit_key(file: ProfileFile, points: Sequence[Point], extra: Extra = ()) -> str:
     """Give the SHA-256 of profile, points and fitting code, 64 hexadecimal digits."""
     digest = hashlib.sha256(_code_digest())
-    digest.update(msgspec.json.encode([file, list(points)], order="deterministic"))
+    everything = [[source, list(own)] for source, own in ((file, points), *extra)]
+    digest.update(msgspec.json.encode(everything, order="deterministic"))
     return digest.hexdigest()
 
 

@@ -59,3 +59,5 @@ def _faults(layout: Layout, model: ModelShape) -> Iterator[str]:
         yield f"pp {layout.pp} does not divide {model.layers} layers"
     if (model.experts or 1) % layout.ep:
         yield f"ep {layout.ep} does not divide {model.experts or 'no'} experts"
+    if (layout.tp * layout.cp) % layout.ep:
+        yield f"ep {layout.ep} does not divide the {layout.tp * layout.cp} GPUs of a pipeline stage (tp·cp)"

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from statistics import median
+
 from libra_plan.models import refusals
 from libra_plan.models.answers import Asked
-from libra_plan.models.communication import all_reduce_s, data_parallel_ratio, gradient_bytes
-from libra_plan.models.layout_fit import LayoutFit
+from libra_plan.models.communication import data_parallel_ratio, gradient_bytes, ranks_s
+from libra_plan.models.curve import Curve
+from libra_plan.models.forms import Place
+from libra_plan.models.layout_fit import LayoutFit, reach
 from libra_plan.models.quantities import Estimate, Origin
 from libra_plan.models.soft_floor import SoftFloorForm
 from libra_plan.models.states import state_mib, weights_mib
@@ -14,27 +19,54 @@ from libra_plan.profiles.schema import ProfileFile
 __all__ = ["memory_over_ranks", "time_over_ranks"]
 
 _MIB = 2.0**20
-_FULLY_SHARDED = 3
 _ERROR = 1.05
 """Two-GPU steps predicted from one-GPU points stay within 5 %."""
 
 
 def time_over_ranks(profile: ProfileFile, fit: LayoutFit, alone: Estimate, asked: Asked) -> Estimate:
-    """Add what more ranks than measured cost; fewer ranks keep the measured time, as an upper bound."""
+    """Add what more ranks than measured cost; fewer ranks keep the measured time, as an upper bound.
+
+    Steps measured at other numbers of ranks scale the prediction by what they took over it.
+    """
     ranks = asked.query.dp
     if profile.phase != "train" or ranks <= fit.base_dp or fit.time is None:
         return alone
-    form = fit.time.form
+    seen, error = _seen(profile, fit, fit.time, asked)
+    ratio = _ratio(profile, fit, fit.time, asked, asked.place, ranks) * seen
+    value = alone.value * ratio
+    # What is hidden behind the backward pass is not known: between all of it and nothing.
+    low = min(alone.low * max(1.0, ratio / error), value)
+    high = max(alone.high * ratio * error, value)
+    origin = max(alone.origin, Origin.INTERPOLATED, key=lambda origin: origin.weakness)
+    return Estimate(value, low, high, "s", origin, alone.rows)
+
+
+def _ratio(
+    profile: ProfileFile, fit: LayoutFit, curve: Curve, asked: Asked, place: Place, ranks: int
+) -> float:
+    form = curve.form
     if not isinstance(form, SoftFloorForm):
         raise TypeError(f"a training step is fitted with a soft floor, not {form}")
     more = _collective_s(profile, asked, ranks) - _collective_s(profile, asked, fit.base_dp)
     hooked_layers = profile.model.layers if fit.base_dp == 1 else 0
-    ratio = data_parallel_ratio(form, asked.place, max(more, 0.0), hooked_layers)
-    value = alone.value * ratio
-    # What is hidden behind the backward pass is not known: between all of it and nothing.
-    low = min(alone.low * max(1.0, ratio / _ERROR), value)
-    origin = max(alone.origin, Origin.INTERPOLATED, key=lambda origin: origin.weakness)
-    return Estimate(value, low, alone.high * ratio * _ERROR, "s", origin, alone.rows)
+    return data_parallel_ratio(form, place, max(more, 0.0), hooked_layers)
+
+
+def _seen(profile: ProfileFile, fit: LayoutFit, curve: Curve, asked: Asked) -> tuple[float, float]:
+    """Give the median of measured over predicted at other numbers of ranks, and the error around it."""
+    found = []
+    own_link = None if profile.hardware.intra_node_gib_per_s else asked.query.link_gib_per_s
+    bare = Asked(asked.name, replace(asked.query, link_gib_per_s=own_link), asked.place, asked.allow_prior)
+    for other in fit.other_ranks:
+        away = reach(curve, other.sample.place)
+        if other.dp > fit.base_dp and away.octaves is not None and away.octaves <= 1:
+            alone = curve.value_at(other.sample.place, away.held_at)
+            predicted = alone * _ratio(profile, fit, curve, bare, other.sample.place, other.dp)
+            found.append(other.sample.value / predicted)
+    if not found:
+        return 1.0, _ERROR
+    middle = median(found)
+    return middle, max(_ERROR, *(max(each / middle, middle / each) for each in found))
 
 
 def _collective_s(profile: ProfileFile, asked: Asked, ranks: int) -> float:
@@ -46,9 +78,7 @@ def _collective_s(profile: ProfileFile, asked: Asked, ranks: int) -> float:
     link = asked.query.link_gib_per_s or measured_link
     if link is None:
         raise refusals.unknown_link(asked.name, asked.query, within_node=within)
-    size = gradient_bytes(profile.model, profile.software, layout)
-    passes = 3 if profile.software.zero_stage == _FULLY_SHARDED else 2
-    return all_reduce_s(size, ranks, link, passes=passes)
+    return ranks_s(profile.model, profile.software, layout, ranks, link, across_nodes=not within)
 
 
 def memory_over_ranks(profile: ProfileFile, fit: LayoutFit, estimate: Estimate, asked: Asked) -> Estimate:

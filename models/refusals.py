@@ -83,7 +83,7 @@ def no_memory(name: str, query: Query) -> RefusedError:
         f"{name}: no memory was measured",
         got=str(query),
         allowed="profiles with peak_reserved_mib, device_used_mib or peak_allocated_mib",
-        way_out=_MEASURE,
+        way_out=f"{_MEASURE}, or pass --allow-prior",
     )
 
 

@@ -46,19 +46,27 @@ def place_of(
     return None if seq_len is None else (float(batch), float(seq_len), 1.0)
 
 
-def rows_by_layout(file: ProfileFile, points: Sequence[Point]) -> tuple[LayoutRows, ...]:
-    """Group the points that have a place by layout.
+def rows_by_layout(
+    file: ProfileFile, points: Sequence[Point], extra: Sequence[tuple[ProfileFile, Sequence[Point]]] = ()
+) -> tuple[LayoutRows, ...]:
+    """Group the points that have a place by layout; `extra` files add theirs under their own names.
 
     Only a training step couples data-parallel ranks; elsewhere points of any dp are one sample.
     """
     groups: dict[Layout, list[Row]] = {}
-    for line, point in enumerate(points, start=2):  # line 1 of the file names the columns
-        place = place_of(
-            file.phase, point.batch_sequences, point.seq_len_tokens, point.prompt_tokens, point.output_tokens
-        )
-        if place is not None:
-            layout = Layout(point.tp, point.pp, point.cp, point.ep)
-            groups.setdefault(layout, []).append(Row(f"{file.id}/{file.points}:{line}", place, point))
+    for source, own in ((file, points), *extra):
+        for line, point in enumerate(own, start=2):  # line 1 of the file names the columns
+            place = place_of(
+                file.phase,
+                point.batch_sequences,
+                point.seq_len_tokens,
+                point.prompt_tokens,
+                point.output_tokens,
+            )
+            if place is not None:
+                layout = Layout(point.tp, point.pp, point.cp, point.ep)
+                row = Row(f"{source.id}/{source.points}:{line}", place, point)
+                groups.setdefault(layout, []).append(row)
     return tuple(_split(file.phase, layout, rows) for layout, rows in sorted(groups.items()))
 
 

@@ -5,15 +5,34 @@ from __future__ import annotations
 from libra_plan.models.parallelism import Layout
 from libra_plan.profiles.schema import ModelShape, Software
 
-__all__ = ["state_mib", "weights_mib"]
+__all__ = ["adapter_params", "state_mib", "weights_mib"]
 
 _MIB = 2.0**20
 
 
 def weights_mib(model: ModelShape, software: Software, layout: Layout) -> float:
-    """Give the MiB of one GPU's weights, two bytes per parameter (one with 8-bit weights)."""
+    """Give the MiB of one GPU's weights, two bytes per parameter (one with 8-bit weights).
+
+    Experts are split over the replica's GPUs like everything else; with more expert than tensor
+    parallelism they take less than this.
+    """
     width = 1.0 if "8" in software.precision and "fp32" not in software.precision else 2.0
     return width * model.params / (layout.tp * layout.pp) / _MIB
+
+
+def adapter_params(model: ModelShape, rank: int) -> int:
+    """Count LoRA's parameters: r·(in + out) beside each of the seven projections of every layer.
+
+    Queries, keys, values, output, gate, up and down; with experts, one adapter for all of them.
+    """
+    attention = model.heads * model.head_dim
+    keys = model.kv_heads * model.head_dim
+    sides = (
+        2 * (model.hidden + attention)  # queries and output
+        + 2 * (model.hidden + keys)
+        + 3 * (model.hidden + model.ffn)
+    )
+    return rank * sides * model.layers
 
 
 def state_mib(model: ModelShape, software: Software, layout: Layout, ranks: int) -> float:
@@ -21,11 +40,20 @@ def state_mib(model: ModelShape, software: Software, layout: Layout, ranks: int)
 
     Adam with fp32 masters: 2 + 2 + 12 bytes per parameter (weights, gradients, optimizer), of which
     ZeRO-1 shards the optimizer, ZeRO-2 also gradients, ZeRO-3 and FSDP all. Pure bf16: 2 + 2 + 4.
+    With LoRA only the adapters have gradients and optimizer states; the model itself is frozen and
+    ZeRO-3 shards it too.
     """
+    split = layout.tp * layout.pp * _MIB
+    if software.lora_rank is None:
+        return _bytes_per_param(software, ranks) * model.params / split
+    frozen = weights_mib(model, software, layout) / (ranks if software.zero_stage == 3 else 1)
+    return frozen + _bytes_per_param(software, ranks) * adapter_params(model, software.lora_rank) / split
+
+
+def _bytes_per_param(software: Software, ranks: int) -> float:
     optimizer = 4.0 if software.precision == "bf16" else 12.0
     shares = [2.0, 2.0, optimizer]
     sharded = software.zero_stage  # stage s shards the last s of (weights, gradients, optimizer)
-    width = sum(
+    return sum(
         share / ranks if index >= len(shares) - sharded else share for index, share in enumerate(shares)
     )
-    return width * model.params / (layout.tp * layout.pp) / _MIB

@@ -72,8 +72,8 @@ def test_an_unseen_layout_is_refused_and_with_a_prior_never_twice_as_fast():
     assert two.origin is Origin.ASSUMED
     assert one.value / 2 < two.value < one.value
     assert two.low < two.value < two.high
-    with pytest.raises(RefusedError, match="pp2"):
-        DECODE.time_s(Query(8, 2048, pp=2), allow_prior=True)
+    with pytest.raises(RefusedError, match="cp2"):
+        DECODE.time_s(Query(8, 2048, cp=2), allow_prior=True)
 
 
 def test_fewer_than_six_places_are_refused():

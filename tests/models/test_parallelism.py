@@ -26,7 +26,7 @@ def test_layers_and_experts_divide_too():
     """A pipeline of 5 over 28 layers and experts on a dense model are refused."""
     assert "layers" in layout_faults(Layout(pp=5), SHAPE)[0]
     assert "experts" in layout_faults(Layout(ep=2), SHAPE)[0]
-    assert layout_faults(Layout(ep=2), msgspec.structs.replace(SHAPE, experts=8)) == ()
+    assert layout_faults(Layout(tp=2, ep=2), msgspec.structs.replace(SHAPE, experts=8)) == ()
 
 
 def test_gpus_per_replica_do_not_count_experts_twice():

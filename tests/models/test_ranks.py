@@ -3,7 +3,7 @@ from affine_profile import profile_file
 from fitting import fitted, points_of, shipped
 
 from libra_plan.errors import RefusedError
-from libra_plan.models.communication import all_reduce_s, gradient_bytes
+from libra_plan.models.communication import all_reduce_s, gradient_bytes, ranks_s
 from libra_plan.models.fit import Query, fit_profile
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.quantities import Origin
@@ -90,3 +90,43 @@ def test_gradients_of_adapters_are_small():
     assert gradient_bytes(file.model, file.software, Layout()) < 0.02 * gradient_bytes(
         full.model, full.software, Layout()
     )
+
+
+@pytest.mark.parametrize("model", ["0.5b", "1.5b"])
+def test_steps_over_ranks_of_a_second_profile_join_the_fit(model):
+    """What was measured on two GPUs answers for two GPUs, and mends the prediction for more."""
+    one, two = (
+        load_profile(shipped_folder() / f"h200-qwen2.5-{model}-{phase}") for phase in ("train", "train-ddp")
+    )
+    joined = fit_profile(one.file, one.points, extra=[(two.file, two.points)])
+    plain = fit_profile(one.file, one.points)
+    for line, point in enumerate(two.points, start=2):
+        if point.dp == 2:
+            answer = joined.time_s(Query(point.batch_sequences, point.seq_len_tokens, dp=2))
+            assert (answer.value, answer.origin) == (point.time_s, Origin.MEASURED)
+            assert answer.rows == (f"{two.file.id}/points.csv:{line}",)
+    ask = Query(4, 4096, dp=4)
+    assert joined.time_s(ask).value == pytest.approx(plain.time_s(ask).value, rel=0.05)
+    assert joined.time_s(ask).value != plain.time_s(ask).value
+
+
+def test_measured_ranks_scale_what_is_predicted_for_more():
+    """A cluster whose two-GPU steps take 30 % longer than the link says will not do better on four."""
+    plain = fitted("train", train_points())
+    slow = points_of(
+        lambda b, s: 1.3 * plain.time_s(Query(b, s, dp=2)).value, None, [(4, 4096), (8, 2048)], dp=2
+    )
+    model = fitted("train", [*train_points(), *slow])
+    ask = Query(4, 8192, dp=4)
+    assert model.time_s(ask).value == pytest.approx(1.3 * plain.time_s(ask).value, rel=0.01)
+
+
+def test_sharded_ranks_gather_weights_twice_and_scatter_gradients_once():
+    """ZeRO-3 moves bf16 weights twice and fp32 gradients once: 8 bytes a parameter, not 8 + 4."""
+    file = profile_file("train", precision="fp32-master/bf16", zero_stage=3)
+    model, per_s = file.model, 300.0 * 0.89 * 2**30
+    by_hand = 3 / 4 * model.params * (2 * 2 + 4) / per_s + 2 * 0.3e-3 + 3 * 3 * 3.4e-6
+    assert ranks_s(model, file.software, Layout(), 4, 300.0) == pytest.approx(by_hand)
+    plain = profile_file("train", precision="fp32-master/bf16")
+    by_hand = 2 * 3 / 4 * model.params * 4 / per_s + 0.3e-3 + 2 * 3 * 3.4e-6
+    assert ranks_s(model, plain.software, Layout(), 4, 300.0) == pytest.approx(by_hand)

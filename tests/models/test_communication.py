@@ -1,0 +1,67 @@
+"""Traffic between GPUs against sums done by hand."""
+
+import pytest
+from affine_profile import SHAPE, profile_file
+from hypothesis import given
+from hypothesis import strategies as st
+
+from libra_plan.models.communication import (
+    all_reduce_s,
+    all_to_all_s,
+    pipeline_s,
+    ring_exchange_s,
+    stage_sends_s,
+)
+from libra_plan.models.parallelism import Layout
+
+SOFTWARE = profile_file("train").software
+PER_S = 300.0 * 0.89 * 2**30
+
+
+def test_a_ring_pays_for_every_hop():
+    """64 ranks pass 2 x 63 hops; over the network a hop takes four times as long."""
+    near, far = (all_reduce_s(2**30, 64, 50.0, across_nodes=across) for across in (False, True))
+    assert near == pytest.approx(0.3e-3 + 126 * 3.4e-6 + 2 * 63 / 64 / (50 * 0.89))
+    assert far - near == pytest.approx(126 * 10.6e-6)
+
+
+def test_ring_attention_passes_every_other_ranks_keys_and_values():
+    """Each of 4 ranks receives 3 shares of 8192 tokens: 28 layers x 2 x 4 heads x 128 x 2 bytes each."""
+    share = 8192 * 28 * 2 * 4 * 128 * 2
+    by_hand = 3 * (28 * 3.4e-6 + share / PER_S)
+    found = ring_exchange_s(SHAPE, SOFTWARE, "score", Layout(cp=4), 32768, 300.0)
+    assert found == pytest.approx(by_hand)
+    assert ring_exchange_s(SHAPE, SOFTWARE, "train", Layout(cp=4), 32768, 300.0) == pytest.approx(3 * by_hand)
+    assert ring_exchange_s(SHAPE, SOFTWARE, "train", Layout(tp=4), 32768, 300.0) == 0
+
+
+def test_recomputation_exchanges_once_more():
+    """Full recomputation repeats the forward pass, its traffic too."""
+    full = profile_file("train", recompute="full").software
+    plain = ring_exchange_s(SHAPE, SOFTWARE, "train", Layout(cp=2), 4096, 300.0)
+    assert ring_exchange_s(SHAPE, full, "train", Layout(cp=2), 4096, 300.0) == pytest.approx(plain * 4 / 3)
+
+
+def test_experts_elsewhere_are_sent_to_and_come_back():
+    """1024 tokens on each of 8 ranks, 2 experts a token, 7/8 of them elsewhere, there and back."""
+    sent = 1024 * 2 * 3584 * 2
+    by_hand = 28 * (2 * 7 * 3.4e-6 + 2 * 7 / 8 * sent / PER_S)
+    found = all_to_all_s(SHAPE, SOFTWARE, "score", Layout(tp=8, ep=8), 8192, 2, 300.0)
+    assert found == pytest.approx(by_hand)
+    assert all_to_all_s(SHAPE, SOFTWARE, "score", Layout(tp=8), 8192, 2, 300.0) == 0
+
+
+def test_stage_borders_pass_activations_both_ways_in_training():
+    """Three borders between four stages: 4096 tokens x 3584 x 2 bytes each."""
+    once = 3 * (0.3e-3 + 4096 * 3584 * 2 / PER_S)
+    assert stage_sends_s(SHAPE, "score", Layout(pp=4), 4096, 300.0) == pytest.approx(once)
+    assert stage_sends_s(SHAPE, "train", Layout(pp=4), 4096, 300.0) == pytest.approx(2 * once)
+
+
+@given(st.floats(0.01, 100), st.integers(1, 16), st.integers(1, 64))
+def test_the_bubble_is_its_known_share(through, stages, micro_batches):
+    """Of m + p - 1 turns p - 1 are idle; many micro-batches approach the speed of p GPUs."""
+    seconds = pipeline_s(through, stages, micro_batches)
+    busy = micro_batches * through / stages
+    assert 1 - busy / seconds == pytest.approx((stages - 1) / (micro_batches + stages - 1), abs=1e-12)
+    assert seconds >= through or micro_batches < 1
