@@ -62,6 +62,11 @@ class Search:
     cuts: int = 0
     _known: dict[tuple[tuple[int, int], ...], dict[int, TaskPlacement] | None] = field(default_factory=dict)
 
+    @property
+    def ended(self) -> bool:
+        """Tell whether nothing more may be tried: the limit has passed, or somebody ended the search."""
+        return self.params.stopped or (self.budget.spent and not self.params.deterministic)
+
     def step_s(self) -> float:
         """Give the limit for one solver call: what is left, or all of it when deterministic.
 
@@ -86,9 +91,11 @@ class Search:
             placed = self.place(result.choice)
             if placed is not None:
                 return result, placed
-            self.rows.append(cut_row(self.tasks, self._smallest_conflict(result.choice)))
+            self.rows.append(
+                cut_row(self.tasks, self._smallest_conflict(result.choice), self.problem.cluster)
+            )
             self.cuts += 1
-            if self.params.stopped or (self.budget.spent and not self.params.deterministic):
+            if self.ended:
                 return MasterResult(None, result.bound, optimal=False), None
 
     def _smallest_conflict(self, choice: Choice) -> Choice:

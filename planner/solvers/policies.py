@@ -99,7 +99,7 @@ def max_min(search: Search, hint: Choice | None) -> Outcome:
     promises: tuple[Row, ...] = ()
     placed: Placed | None = None
     below = 0
-    while below < len(able):
+    while below < len(able) and not search.ended:
         ceiling = relaxed if below == 0 else None
         level, bound, found = _highest_level(search, len(able) - below, promises, ceiling)
         if below == 0:
@@ -139,6 +139,9 @@ def _highest_level(
     best: Placed | None = None
     proven = True
     while low < high:
+        if search.ended:
+            proven = False
+            break
         middle = (low + high) // 2
         demand = (*promises, count_row(search.tasks, levels[middle], tasks))
         result, placed = search.until_placed(lambda demand=demand: _ask(search, {}, demand, None))  # type: ignore[misc]

@@ -6,6 +6,7 @@
 `capacity`  it needs more GPUs (or larger blocks) than the cluster has
 `cpu`       CPU cores or host memory do not suffice
 `worth`     it would run, but the others are worth more on these GPUs
+`time`      the search ended before it was known whether it is worth its GPUs
 """
 
 from __future__ import annotations
@@ -100,7 +101,11 @@ def _not_worth_it(each: TaskCandidates, t: int, choice: Choice, search: Search |
         for u, other in enumerate(search.tasks)
         for c, entry in enumerate(other.candidates)
     }
+    if search.params.stopped:
+        return _not_known(name)
     forced = maximise(search.tasks, [*search.rows, must_run], worth, search.params, limit_s=_EXPLAIN_S)
+    if forced.choice is None and not forced.infeasible:
+        return _not_known(name)
     if forced.choice is None:
         if forced.infeasible and t in _alone_unplaceable(search, t):
             return QueuedTask(
@@ -115,6 +120,11 @@ def _not_worth_it(each: TaskCandidates, t: int, choice: Choice, search: Search |
         f"{name}: would run on {search.tasks[t].candidates[forced.choice[t]].column.gpus} GPUs, but the "
         f"plan would then be worth {then:.3f} instead of {now:.3f}; raise its weight or add GPUs",
     )
+
+
+def _not_known(name: str) -> QueuedTask:
+    reason = f"{name}: the search ended before a plan with it was weighed; raise --time-limit"
+    return QueuedTask(name, "time", reason)
 
 
 def _alone_unplaceable(search: Search, t: int) -> set[int]:
