@@ -47,6 +47,7 @@ def read_inputs(
     parent: Manifest | None = None,
     allow_prior: bool = False,
     seed: int = 0,
+    ahead_steps: int | None = None,
 ) -> Inputs:
     """Load a profiles folder and price its workload on the cluster the flags name.
 
@@ -66,9 +67,15 @@ def read_inputs(
         cluster,
         policy=Policy(policy),
         running=() if parent is None else placements_of(parent),
-        fit=lambda profile: cached_fit(profile.file, profile.points, folder=cache),
+        fit=lambda profile: cached_fit(
+            profile.file,
+            profile.points,
+            folder=cache,
+            extra=[(each.file, each.points) for each in profile.extra],
+        ),
         seed=seed,
         allow_prior=allow_prior,
+        at_steps_ahead=ahead_steps,
     )
     return Inputs(folder, cluster, problem, parent)
 

@@ -21,6 +21,7 @@ from libra_plan.models.layout_prior import (
     carried_memory,
     carried_time,
     layout_speedup,
+    penalty_words,
 )
 from libra_plan.models.memory import CacheForm, ChunkForm
 from libra_plan.models.memory_physics import shape_memory
@@ -62,6 +63,13 @@ class FittedProfile:
         """Give the MiB a process takes beside its allocator (context, idle card); None if unmeasured."""
         known = [fit.outside_allocator_mib for fit in self.fits if fit.outside_allocator_mib is not None]
         return max(known) if known else None
+
+    def assumption(self, layout: Layout) -> str:
+        """Say what a layout that was not measured is predicted from, and by which penalty."""
+        if self.prior is not None and not self.layouts:
+            return f"{layout} is assumed from other models: {', '.join(self.prior.donors)}"
+        source = self._other_layout(layout, True, "time", self.by_layout.get(layout)).layout
+        return penalty_words(source, layout, experts=self.profile.model.experts is not None)
 
     def time_s(self, query: Query, *, allow_prior: bool = False) -> Estimate:
         """Estimate the seconds of one step (decode: one token of the whole batch).

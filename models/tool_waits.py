@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from libra_plan.models.admission import Admission
 from libra_plan.models.fit import DecodeCoefficients
@@ -24,58 +24,25 @@ def simulated_turns(trajectories: int, turns: int) -> int:
 
 
 @dataclass
-class _Replica:
-    """The state between two events. `clock` is in decode steps, `now` in seconds.
+class _Queue:
+    """The trajectories not yet admitted, in order, and the room that is taken."""
 
-    Running trajectories all advance one token per decode step, so they end their turn at a fixed
-    `clock`. As all waits are equally long, waiting ones wake in the order they began to wait.
-    """
-
-    coefficients: DecodeCoefficients
-    admission: Admission
     final: list[int]  # final context of every trajectory, in order
+    admission: Admission
     next_up: int = 0
     held: int = 0  # slots taken, waiting trajectories included
     reserved: int = 0  # Σ final contexts of those
-    clock: float = 0.0
-    now: float = 0.0
-    contexts: float = 0.0  # Σ contexts of the running
-    running: list[tuple[float, int]] = field(default_factory=list)
-    waiting: deque[tuple[float, int]] = field(default_factory=deque)
 
-    def advance(self) -> bool:
-        """Run to the next end of a turn (True) or end of a wait (False)."""
-        fit = self.coefficients
-        count = len(self.running)
-        if not count:
-            self.now = self.waiting[0][0]
-            return False
-        rate = fit.fixed_s + fit.per_sequence_s * count + fit.per_token_s * self.contexts
-        growth = fit.per_token_s * count  # a step gets that much slower with every step
-        steps = self.running[0][0] - self.clock
-        ends_turn = True
-        seconds = steps * (rate + growth * steps / 2.0)
-        if self.waiting and self.waiting[0][0] < self.now + seconds:
-            ends_turn = False
-            seconds = max(self.waiting[0][0] - self.now, 0.0)
-            steps = 2.0 * seconds / (rate + math.sqrt(rate * rate + 2.0 * growth * seconds))
-        self.clock += steps
-        self.now += seconds
-        self.contexts += count * steps
-        return ends_turn
-
-    def admit(self, start: list[int], parts: list[float]) -> None:
-        """Start, in order, what fits."""
-        limit = self.admission
+    def admit(self) -> range:
+        """Take, in order, what fits."""
+        first, limit = self.next_up, self.admission
         while self.next_up < len(self.final) and self.held < limit.sequences:
-            index = self.next_up
-            if self.reserved + self.final[index] > limit.tokens:
-                return
-            heapq.heappush(self.running, (self.clock + parts[index], index))
-            self.contexts += start[index]
-            self.reserved += self.final[index]
+            if self.reserved + self.final[self.next_up] > limit.tokens:
+                break
+            self.reserved += self.final[self.next_up]
             self.held += 1
             self.next_up += 1
+        return range(first, self.next_up)
 
     def leave(self, index: int) -> None:
         """Give back the slot and the reserved tokens of a finished trajectory."""
@@ -97,23 +64,53 @@ def makespan_with_waits(
     both to its end. It generates 1/turns of its response, waits `wait_s`, and so on; a turn may
     begin within a decode step, which moves the result by less than one step per turn. When all are
     admitted at once the result T obeys T₀ ≤ T ≤ T₀ + turns·wait_s, with T₀ the time without waits.
+
+    Between two events the running trajectories all advance one token per decode step, so they end
+    their turn at a fixed `clock` (in decode steps). All waits are equally long, so waiting ones wake
+    in the order they began to wait. One loop without calls: these events are most of a plan's price.
     """
-    replica = _Replica(coefficients, admission, (prompts + responses).tolist())
-    start, parts = prompts.tolist(), (responses / turns).tolist()
-    done = [0] * len(parts)
-    replica.admit(start, parts)
-    while replica.running or replica.waiting:
-        if replica.advance():
-            _, index = heapq.heappop(replica.running)
-            done[index] += 1
-            replica.contexts -= start[index] + done[index] * parts[index]
-            replica.waiting.append((replica.now + wait_s, index))
-            continue
-        _, index = replica.waiting.popleft()
-        if done[index] < turns:
-            heapq.heappush(replica.running, (replica.clock + parts[index], index))
-            replica.contexts += start[index] + done[index] * parts[index]
+    fixed, per_sequence, per_token = (
+        coefficients.fixed_s,
+        coefficients.per_sequence_s,
+        coefficients.per_token_s,
+    )
+    queue = _Queue((prompts + responses).tolist(), admission)
+    contexts, parts = prompts.tolist(), (responses / turns).tolist()  # contexts as they grow
+    left = [turns] * len(parts)
+    running: list[tuple[float, int]] = []
+    waiting: deque[tuple[float, int]] = deque()
+    clock = now = total = 0.0  # total: Σ contexts of the running
+    starting: range | tuple[int] = queue.admit()
+    while True:
+        for index in starting:
+            heapq.heappush(running, (clock + parts[index], index))
+            total += contexts[index]
+        count = len(running)
+        wakes = waiting[0][0] if waiting else math.inf
+        if count:
+            rate = fixed + per_sequence * count + per_token * total
+            growth = per_token * count  # a step gets that much slower with every step
+            steps = running[0][0] - clock
+            ends = now + steps * (rate + growth * steps / 2.0)
+            if ends <= wakes:
+                clock, now = running[0][0], ends
+                index = heapq.heappop(running)[1]
+                contexts[index] += parts[index]
+                total += count * steps - contexts[index]
+                left[index] -= 1
+                waiting.append((now + wait_s, index))
+                starting = range(0)
+                continue
+            seconds = max(wakes - now, 0.0)
+            steps = 2.0 * seconds / (rate + math.sqrt(rate * rate + 2.0 * growth * seconds))
+            clock += steps
+            total += count * steps
+        elif not waiting:
+            return now
+        now = max(now, wakes)
+        index = waiting.popleft()[1]
+        if left[index]:
+            starting = (index,)
         else:
-            replica.leave(index)
-            replica.admit(start, parts)
-    return replica.now
+            queue.leave(index)
+            starting = queue.admit()

@@ -13,6 +13,7 @@ from libra_plan.models.quantities import Estimate
 
 __all__ = [
     "StageCost",
+    "bubble_turns",
     "micro_batch_query",
     "packed_memory",
     "rounds_note",
@@ -83,11 +84,12 @@ def training_cost(
         alone = micro_batch_query(share, layout, shortest_tokens)
         joined = replace(alone, dp=replicas, link_gib_per_s=link_gib_per_s)
         last = profile.time_s(joined, allow_prior=allow_prior)
-        if sharded or replicas == 1 or share.micro_batches == 1:
-            parts.append(last.scaled(share.micro_batches))
+        turns, stages = share.micro_batches + bubble_turns(profile, layout), bubble_turns(profile, layout) + 1
+        if sharded or replicas == 1 or turns == 1:
+            parts.append(last.scaled(turns / stages))
         else:
-            before = profile.time_s(alone, allow_prior=allow_prior).scaled(share.micro_batches - 1)
-            parts.append(before.plus(last))
+            before = profile.time_s(alone, allow_prior=allow_prior).scaled((turns - 1) / stages)
+            parts.append(before.plus(last.scaled(1 / stages)))
     memory = packed_memory(profile, min(budget_tokens, sequences.total), layout, replicas, allow_prior)
     return StageCost(slowest(parts), memory, (rounds_note(shares),))
 
@@ -97,7 +99,18 @@ def share_s(
 ) -> Estimate:
     """Estimate the seconds of all micro-batches of one replica."""
     query = micro_batch_query(share, layout, shortest_tokens)
-    return profile.time_s(query, allow_prior=allow_prior).scaled(share.micro_batches)
+    more = bubble_turns(profile, layout)
+    once = profile.time_s(query, allow_prior=allow_prior)
+    return once.scaled((share.micro_batches + more) / (1 + more))
+
+
+def bubble_turns(profile: FittedProfile, layout: Layout) -> int:
+    """Count the turns of a pipeline's bubble, p − 1; measured layouts have theirs in their times.
+
+    A micro-batch that was not measured takes the time of all its p stages, so m of them take
+    (m + p − 1)/p of it.
+    """
+    return layout.pp - 1 if layout not in profile.layouts else 0
 
 
 def packed_memory(

@@ -73,7 +73,8 @@ class StageOption:
     role works (upper bound), `static_mib` of it that stays when it pauses with its state resident,
     `asleep_mib` what remains when its state is put to host memory. `host_static_mib` per GPU is
     what that state then takes there. `sleep_s` and `wake_s` are the seconds to put it to sleep and
-    to wake it, None when the role cannot sleep.
+    to wake it, None when the role cannot sleep. `alone`: the price holds only where the role keeps its
+    GPUs all the time (an async rollout that never drains), not where it shares them in turns.
     """
 
     gpu_class: str
@@ -87,6 +88,7 @@ class StageOption:
     sleep_s: float | None
     wake_s: float | None
     notes: tuple[str, ...] = ()
+    alone: bool = False
 
     @property
     def gpus(self) -> int:

@@ -39,7 +39,8 @@ FileT = TypeVar("FileT", bound=msgspec.Struct)
 class LoadedProfile:
     """A profile: its file, the points that can be true, and those set aside with the reason.
 
-    `lines` gives the line of each point in the points file.
+    `lines` gives the line of each point in the points file. `extra` are further profiles of the same
+    model and stack whose points join its fit.
     """
 
     file: ProfileFile
@@ -49,6 +50,7 @@ class LoadedProfile:
     set_aside: tuple[physics.SetAside, ...] = ()
     digests: Mapping[str, str] = field(default_factory=dict)
     lines: tuple[int, ...] = ()
+    extra: tuple[LoadedProfile, ...] = ()
 
 
 @dataclass(frozen=True)

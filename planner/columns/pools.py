@@ -75,20 +75,24 @@ def pool_options(
     *,
     between_phases: MemoryMode | None = None,
     fill: bool = False,
+    least_gpus: int = 0,
 ) -> list[PoolOption]:
     """List the pools of these roles worth considering, by block size and number of blocks.
 
     With `fill` every role uses all GPUs of the pool. `between_phases` is given when the pool's GPUs
     serve another phase too: it says what every role does with its state meanwhile, alone in its
-    pool or not.
+    pool or not. A task that must have `least_gpus` may want a larger pool for no other gain.
     """
-    options = [role_options(role, capacity) for role in roles]
+    shared = len(roles) > 1 or between_phases is not None
+    options = [
+        [option for option in role_options(role, capacity) if not (shared and option.alone)] for role in roles
+    ]
     if not all(options):
         return []
     sizes = sorted({option.layout.gpus_per_replica for each in options for option in each})
     found: list[PoolOption] = []
     for block_gpus in sizes:
-        found.extend(_pools_of_block(roles, options, block_gpus, capacity, between_phases, fill))
+        found.extend(_pools_of_block(roles, options, block_gpus, capacity, between_phases, fill, least_gpus))
     return found
 
 
@@ -99,6 +103,7 @@ def _pools_of_block(
     capacity: ClassCapacity,
     between_phases: MemoryMode | None,
     fill: bool,
+    least_gpus: int,
 ) -> list[PoolOption]:
     """List pools of one block size; a larger pool is kept only when it gains something."""
     by_blocks = [_by_blocks_needed(each, block_gpus, capacity) for each in options]
@@ -107,13 +112,15 @@ def _pools_of_block(
     found: list[PoolOption] = []
     for blocks in range(1, capacity.rooms(block_gpus) + 1):
         fresh = False
+        more = -float(min(blocks * block_gpus, least_gpus))
         for number, needed in enumerate(by_blocks):
             if fill:
                 eligible[number] = []
             for option in needed.get(blocks, ()):
                 if fill and option.gpus != blocks * block_gpus:
                     continue
-                fresh |= insert(eligible[number], _option_measures(roles[number], option, block_gpus), option)
+                measures = (more, *_option_measures(roles[number], option, block_gpus))
+                fresh |= insert(eligible[number], measures, option)
         if not fresh or not all(eligible):
             continue
         for choice in product(*eligible):
@@ -121,7 +128,7 @@ def _pools_of_block(
             if max(option.layout.gpus_per_replica for option in chosen) < block_gpus:
                 continue  # a pool of smaller blocks
             for made in _pool(roles, chosen, block_gpus, blocks, capacity, between_phases):
-                insert(best, (*_pool_measures(made, between_phases), *made.splitting), made)
+                insert(best, (more, *_pool_measures(made, between_phases), *made.splitting), made)
         found += [option for _, option in best if option.pool.blocks == blocks]
     return found
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from libra_plan.errors import RefusedError
 from libra_plan.models.fit import FittedProfile
+from libra_plan.models.memory_physics import communication_mib
 from libra_plan.models.parallelism import Layout, layout_faults
+from libra_plan.models.quantities import Estimate
 from libra_plan.models.sleep import sleep_cost
 from libra_plan.models.topology import Cluster
 from libra_plan.models.training_stage import StageCost
 from libra_plan.planner.pricing.replicas import largest_node, replica_counts
-from libra_plan.planner.pricing.stages import Stage, stage_of
+from libra_plan.planner.pricing.stage import Stage
+from libra_plan.planner.pricing.stages import stage_of
 from libra_plan.planner.pricing.work import TaskWork
 from libra_plan.planner.problem import Coupling, StageOption
 from libra_plan.profiles.catalog import LoadedProfile
@@ -32,7 +35,7 @@ class Prices:
 
     cluster: Cluster
     profiles: Mapping[str, LoadedProfile]
-    fitted: Callable[[str], FittedProfile]
+    fitted: Callable[[LoadedProfile], FittedProfile]
     switching: Mapping[str, SwitchingFile]
     allow_prior: bool = False
 
@@ -61,7 +64,7 @@ class Refusals:
 def _counts(counts: list[int]) -> str:
     if not counts:
         return ""
-    span = str(counts[0]) if len(counts) == 1 else f"{min(counts)} to {max(counts)}"
+    span = str(counts[0]) if len(set(counts)) == 1 else f"{min(counts)} to {max(counts)}"
     return f", {span} replicas"
 
 
@@ -81,13 +84,15 @@ def role_options(
             refusals.add(gpu_class, refusal)
             continue
         layouts = [Layout(each.tp, each.pp, each.cp, each.ep) for each in role.layouts]
-        for layout in layouts or stage.profile.layouts:
-            yield from _layout_options(role, stage, layout, gpu_class, work, prices, refusals)
+        for way, alone in stage.ways():
+            for layout in layouts or stage.profile.layouts:
+                yield from _layout_options(role, way, alone, layout, gpu_class, work, prices, refusals)
 
 
 def _layout_options(
     role: RoleSpec,
     stage: Stage,
+    alone: bool,
     layout: Layout,
     gpu_class: str,
     work: TaskWork,
@@ -104,7 +109,7 @@ def _layout_options(
         refusals.add(form, f"{size} GPUs per replica neither fit in a node of {node_gpus} nor fill nodes")
         return
     try:
-        frame = _Frame(stage, layout, gpu_class, prices, role.can_sleep)
+        frame = _Frame(stage, alone, layout, gpu_class, prices, work, role.can_sleep)
     except RefusedError as refusal:
         refusals.add(form, refusal)
         return
@@ -123,12 +128,24 @@ def _layout_options(
 class _Frame:
     """What the options of one layout share: memory given, static state, price of sleeping."""
 
-    def __init__(self, stage: Stage, layout: Layout, gpu_class: str, prices: Prices, can_sleep: bool) -> None:
-        self.stage, self.layout, self.gpu_class, self.prices = stage, layout, gpu_class, prices
+    def __init__(
+        self,
+        stage: Stage,
+        alone: bool,
+        layout: Layout,
+        gpu_class: str,
+        prices: Prices,
+        work: TaskWork,
+        can_sleep: bool,
+    ) -> None:
+        self.stage, self.alone, self.layout = stage, alone, layout
+        self.gpu_class, self.prices, self.work = gpu_class, prices, work
         outside = stage.profile.outside_allocator_mib
         self.residual = ASSUMED_RESIDUAL_MIB if outside is None else outside
         assumed = f"memory outside the allocator assumed {self.residual:.0f} MiB"
-        self.notes = (assumed,) if outside is None else ()
+        notes = (assumed,) if outside is None else ()
+        if layout not in stage.profile.layouts:
+            self.residual += communication_mib(layout.tp)
         self.memory = prices.cluster.memory_mib(gpu_class)
         self.static = stage.profile.static_mib(layout, allow_prior=prices.allow_prior).high
         self.price = stage.prepare(layout, self.memory - self.residual, prices.allow_prior)
@@ -137,6 +154,9 @@ class _Frame:
             pinned = prices.switching[gpu_class].pinned_host_gib_per_s
         rate = pinned.typical if pinned is not None else stage.profile.profile.hardware.host_link_gib_per_s
         self.sleep = sleep_cost(self.static, self.residual, rate, rate) if can_sleep and rate else None
+        if layout not in stage.profile.layouts:
+            notes = (*notes, stage.profile.assumption(layout))
+        self.notes = (*stage.notes, *notes)
 
     def option(self, replicas: int) -> StageOption:
         """Price one replica count; refuse what does not fit on the GPU."""
@@ -153,7 +173,7 @@ class _Frame:
             self.gpu_class,
             self.layout,
             replicas,
-            cost.time_s,
+            _stretched(cost.time_s, self.work.stretch),
             peak,
             self.static + self.residual,
             self.residual,
@@ -161,4 +181,11 @@ class _Frame:
             self.sleep.sleep_s if self.sleep else None,
             self.sleep.wake_s if self.sleep else None,
             (*cost.notes, *self.notes),
+            self.alone,
         )
+
+
+def _stretched(time_s: Estimate, stretch: tuple[float, float]) -> Estimate:
+    """Widen a time by how much shorter or longer all lengths may be: it grows at most with their square."""
+    shorter, longer = stretch
+    return replace(time_s, low=time_s.low * shorter**2, high=time_s.high * longer**2)

@@ -8,7 +8,7 @@ from libra_plan.models.topology import Cluster
 from libra_plan.profiles.catalog import LoadedProfile
 from libra_plan.profiles.schema import ModelShape, Software, SwitchingFile, TaskSpec
 
-__all__ = ["link_gib_per_s", "restart_s", "sync_s", "weight_gib"]
+__all__ = ["handover_note", "link_gib_per_s", "restart_s", "sync_s", "weight_gib"]
 
 GIB = 2.0**30
 
@@ -27,22 +27,39 @@ def link_gib_per_s(cluster: Cluster, profile: LoadedProfile, one_node: bool) -> 
     return cluster.inter_node_gib_per_s or hardware.inter_node_gib_per_s
 
 
-def sync_s(cluster: Cluster, rollouts: Iterable[LoadedProfile], switching: SwitchingFile | None) -> float:
+def handover_gib_per_s(cluster: Cluster, profile: LoadedProfile) -> float | None:
+    """Give the slowest bandwidth that new weights cross between two pools; None when unknown."""
+    return link_gib_per_s(cluster, profile, len(cluster.nodes) == 1)
+
+
+def handover_note(cluster: Cluster, profile: LoadedProfile) -> tuple[str, ...]:
+    """Say that weights take the way through a file, when their own is unknown."""
+    if handover_gib_per_s(cluster, profile) is not None:
+        return ()
+    key = "intra" if len(cluster.nodes) == 1 else "inter"
+    return (f"{key}_node_gib_per_s is unknown: between pools, weights are priced through a checkpoint",)
+
+
+def sync_s(
+    cluster: Cluster, rollouts: Iterable[LoadedProfile], switching: SwitchingFile | None
+) -> float | None:
     """Give the seconds to hand new weights from training to rollout: weights ÷ bandwidth.
 
     A broadcast in a pipeline passes the weights once over the slowest link, which joins nodes when
     the cluster has several. Where that bandwidth is unknown the weights go through a checkpoint in
-    the file system, a path that always exists and is the slowest; where that is unmeasured too, 0.
+    the file system, a path that always exists and is the slowest; where that is unmeasured too, None.
     """
     longest = 0.0
     for profile in rollouts:
         gib = weight_gib(profile.file.model, profile.file.software)
-        link = link_gib_per_s(cluster, profile, len(cluster.nodes) == 1)
+        link = handover_gib_per_s(cluster, profile)
         if link is not None:
             longest = max(longest, gib / link)
         elif switching is not None:
             saving = gib / switching.save_gib_per_s.typical
             longest = max(longest, saving + gib / switching.load_gib_per_s.typical)
+        else:
+            return None
     return longest
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from dataclasses import replace
 
 from libra_plan.errors import WorkloadError
 from libra_plan.models.clusters import resolve_gpu
@@ -41,12 +41,14 @@ def price(
     fit: Callable[[LoadedProfile], FittedProfile] | None = None,
     seed: int = 0,
     allow_prior: bool = False,
+    at_steps_ahead: int | None = None,
 ) -> Problem:
     """Price every task of a folder's workload on a cluster.
 
     `fit` turns a loaded profile into its model (default: fit it now); each profile is fitted once.
     `seed` sets the order in which trajectories meet prompts and replicas. `allow_prior` lets models
-    answer outside what was measured, with wider bounds.
+    answer outside what was measured, with wider bounds. `at_steps_ahead` prices the step so many
+    steps from now, with responses as long as each task's `history_tokens` foretell.
     """
     if folder.workload is None:
         raise WorkloadError("the folder has no workload.yaml", got=str(folder.path), way_out="write one")
@@ -54,21 +56,40 @@ def price(
     prices = Prices(
         cluster,
         folder.profiles,
-        lru_cache(maxsize=None)(lambda name: make(folder.profiles[name])),
+        _once(make),
         folder.switching,
         allow_prior,
     )
     horizon_s = folder.workload.horizon_s
-    tasks = tuple(_task(spec, prices, folder, horizon_s, seed) for spec in folder.workload.tasks)
+    tasks = tuple(
+        _task(spec, prices, folder, horizon_s, seed, at_steps_ahead) for spec in folder.workload.tasks
+    )
     return Problem(cluster, tasks, running, policy, horizon_s, dict(folder.digests))
 
 
 def _fit_now(profile: LoadedProfile) -> FittedProfile:
-    return fit_profile(profile.file, profile.points)
+    return fit_profile(
+        profile.file, profile.points, extra=[(each.file, each.points) for each in profile.extra]
+    )
 
 
-def _task(spec: TaskSpec, prices: Prices, folder: ProfilesFolder, horizon_s: float, seed: int) -> Task:
-    work = work_of(spec, _traces(spec, folder), seed)
+def _once(fit: Callable[[LoadedProfile], FittedProfile]) -> Callable[[LoadedProfile], FittedProfile]:
+    """Fit each profile once, whatever joins it counted in."""
+    made: dict[tuple[str, ...], FittedProfile] = {}
+
+    def fitted(profile: LoadedProfile) -> FittedProfile:
+        key = (profile.file.id, *(each.file.id for each in profile.extra))
+        if key not in made:
+            made[key] = fit(profile)
+        return made[key]
+
+    return fitted
+
+
+def _task(
+    spec: TaskSpec, prices: Prices, folder: ProfilesFolder, horizon_s: float, seed: int, ahead: int | None
+) -> Task:
+    work = work_of(spec, _traces(spec, folder), seed, ahead)
     coupling = Coupling(CouplingKind(spec.coupling.kind), spec.coupling.staleness_steps, spec.coupling.groups)
     roles = tuple(_role(role, work, coupling, prices) for role in spec.roles)
     trains = any(role.kind in TRAINING for role in spec.roles)
@@ -81,19 +102,39 @@ def _task(spec: TaskSpec, prices: Prices, folder: ProfilesFolder, horizon_s: flo
     ]
     switching = next((prices.switching[c] for c in prices.cluster.gpu_classes if c in prices.switching), None)
     trained, loaded = _state_gib(spec, roles, prices)
+    handover_s = sync_s(prices.cluster, rollouts, switching) if trains else 0.0
+    arrangements = frozenset(Arrangement(name) for name in spec.arrangements)
+    if handover_s is None:
+        arrangements &= {Arrangement.COLOCATED}
+        roles = _without_handover(roles, prices.cluster, possible=bool(arrangements))
     return Task(
         spec.id,
         spec.weight,
         roles,
         coupling,
-        frozenset(Arrangement(name) for name in spec.arrangements),
+        arrangements,
         float(work.samples),
         float(work.sequences.total),
-        sync_s(prices.cluster, rollouts, switching) if trains else 0.0,
+        handover_s or 0.0,
         restart_s(spec, switching, trained, loaded, horizon_s),
         spec.min_gpus,
         spec.max_gpus,
         spec.roles_fill_pools,
+    )
+
+
+def _without_handover(roles: Sequence[Role], cluster: Cluster, *, possible: bool) -> tuple[Role, ...]:
+    """State why weights cannot change pools; where the task allows no colocation, refuse the rollout."""
+    key = "intra" if len(cluster.nodes) == 1 else "inter"
+    said = (
+        f"new weights cannot be handed over to another pool: {key}_node_gib_per_s is unknown and no"
+        " switching.yaml prices a checkpoint; only colocated roles are considered"
+    )
+    return tuple(
+        replace(role, options=role.options if possible else (), refusals=(*role.refusals, said))
+        if role.kind == "rollout"
+        else role
+        for role in roles
     )
 
 

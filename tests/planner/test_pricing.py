@@ -10,9 +10,10 @@ from affine_profile import AffineProfile, profile_file
 
 from libra_plan.errors import ClusterError, WorkloadError
 from libra_plan.models.clusters import uniform_cluster
-from libra_plan.models.fit import fit_profile
+from libra_plan.models.fit import Query, fit_profile
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.topology import Cluster, GpuId
+from libra_plan.planner.columns import columns_of
 from libra_plan.planner.pricing import price
 from libra_plan.planner.pricing.replicas import replica_counts
 from libra_plan.planner.problem import CouplingKind, Policy
@@ -265,6 +266,145 @@ def test_a_folder_without_workload_cannot_be_priced():
         price(replace(folder_of(), workload=None), H200)
 
 
+def test_weights_that_cannot_be_handed_over_keep_the_roles_together():
+    """No link and no price of a checkpoint: never 0 seconds, but colocated only, and said why."""
+    cluster = uniform_cluster(16, "h200_sxm", 143_155.9, inter_node_gib_per_s=None)
+    (task,) = price_of(task_of(), cluster=cluster, switching=False).tasks
+    assert {each.value for each in task.arrangements} == {"colocated"}
+    assert any("inter_node_gib_per_s is unknown" in line for line in task.roles[0].refusals)
+    assert task.roles[0].options
+    (task,) = price_of(task_of(arrangements=("separate",)), cluster=cluster, switching=False).tasks
+    assert task.roles[0].options == ()
+    (evaluation,) = price_of(task_of(ROLLOUT, REFERENCE), cluster=cluster, switching=False).tasks
+    assert len(evaluation.arrangements) == 3
+
+
+def test_the_way_through_a_checkpoint_is_noted():
+    """A plan that prices the slow way for want of a figure says so."""
+    cluster = uniform_cluster(16, "h200_sxm", 143_155.9, inter_node_gib_per_s=None)
+    notes = role_of(price_of(task_of(), cluster=cluster)).options[0].notes
+    assert any("through a checkpoint" in note for note in notes)
+    assert not any("checkpoint" in note for note in role_of(price_of(task_of())).options[0].notes)
+
+
+# ---------------------------------------------------------------- lengths ahead
+
+
+def ahead(history, law=None, **changes):
+    fields = {"history_tokens": tuple(history)}
+    if law is not None:
+        fields["response_tokens"] = law
+    return task_of(work_per_step=msgspec.structs.replace(WORK, **fields), **changes)
+
+
+def ahead_price(task, steps):
+    folder = folder_of(task)
+    return price(folder, H200, fit=lambda loaded: AffineProfile(loaded.file), at_steps_ahead=steps)
+
+
+def test_prices_ahead_follow_the_history_of_lengths():
+    """Responses that grow 2 % a step make the step 20 ahead dearer, and less sure, than the one now."""
+    task = ahead([1000 * 1.02**step for step in range(40)], Fixed(tokens=2165))
+    now, later = (role_of(ahead_price(task, steps)).options[0] for steps in (0, 20))
+    stated = role_of(price_of(task)).options[0]
+    assert now.time_s.value == pytest.approx(stated.time_s.value, rel=0.03)
+    assert 1.3 < later.time_s.value / now.time_s.value < 1.8
+    assert later.time_s.high / later.time_s.value > now.time_s.high / now.time_s.value
+    assert any("20 steps ahead" in note and "forecast" in note for note in later.notes)
+    for name in ("reference", "actor"):
+        first, last = (role_of(ahead_price(task, steps), name).options[0] for steps in (0, 20))
+        assert last.time_s.value > 1.1 * first.time_s.value
+
+
+def test_prices_ahead_without_a_history_say_so():
+    """Nothing is made up: the lengths stay as stated, with a remark."""
+    option = role_of(ahead_price(task_of(), 5)).options[0]
+    assert option.time_s == role_of(price_of(task_of())).options[0].time_s
+    assert any("no history_tokens" in note for note in option.notes)
+
+
+def test_a_short_history_is_refused_with_what_is_needed():
+    """Three steps are no trend."""
+    with pytest.raises(WorkloadError, match="at least 6"):
+        ahead_price(ahead([1000, 1010, 1020]), 2)
+
+
+# ---------------------------------------------------------------- several profiles of a phase
+
+
+def test_profiles_of_one_stack_join_and_others_are_named():
+    """The second profile of a phase joins the fit of the first, unless it is of another stack."""
+    files = [
+        profile_file("train", name="one"),
+        profile_file("train", name="two", mode="ddp"),
+        profile_file("train", name="other", zero_stage=3),
+    ]
+    role = msgspec.structs.replace(ACTOR, profiles=("one", "two", "other"))
+    seen = []
+
+    def fit(loaded):
+        seen.append((loaded.file.id, [each.file.id for each in loaded.extra]))
+        return AffineProfile(loaded.file)
+
+    problem = price(folder_of(task_of(role), files=files), H200, fit=fit)
+    assert seen == [("one", ["two"])]
+    notes = role_of(problem, "actor").options[0].notes
+    assert "other is not used: its software differs from one" in notes
+
+
+def test_the_shipped_reward_model_learns_from_both_of_its_profiles(shipped):
+    """Steps measured on two GPUs answer for two GPUs, rather than a law alone."""
+    folder, _ = shipped
+    option = role_of(price(folder, H200), "rollout").options[0]
+    assert any("p95 of the step" in note for note in option.notes)
+    (task,) = [task for task in folder.workload.tasks if task.id == "reward-1.5b"]
+    names = task.roles[0].profiles
+    two = folder.profiles[names[1]]
+    one = replace(folder.profiles[names[0]], extra=(two,))
+    joined = fit_profile(one.file, one.points, extra=[(two.file, two.points)])
+    measured = next(point for point in two.points if point.dp == 2)
+    answer = joined.time_s(Query(measured.batch_sequences, measured.seq_len_tokens, dp=2))
+    assert answer.value == measured.time_s
+
+
+# ---------------------------------------------------------------- luck and layouts
+
+
+def test_the_luck_of_lengths_is_told_with_the_price():
+    """A plan names what one step in twenty may take, above the price itself."""
+    option = role_of(price_of(task_of())).options[7]
+    (said,) = [note for note in option.notes if note.startswith("p95 of the step over resampled lengths: ")]
+    high, median = (
+        float(word.strip("(s")) for word in said.split() if word.strip("(s)").replace(".", "").isdigit()
+    )
+    assert high > median
+    assert high > option.time_s.value
+
+
+def test_an_unmeasured_layout_is_priced_with_its_penalty_in_the_notes(shipped):
+    """With priors allowed tp 4 and pp 2 are priced, never in proportion, and the plan says how."""
+    folder, fit = shipped
+    agent = next(task for task in folder.workload.tasks if task.id == "agent-7b")
+    roles = tuple(
+        msgspec.structs.replace(role, layouts=(LayoutSpec(), LayoutSpec(tp=4), LayoutSpec(pp=2)))
+        for role in agent.roles
+        if role.kind == "actor_train"
+    )
+    task = msgspec.structs.replace(agent, roles=roles, coupling=CouplingSpec())
+    asked = replace(folder, workload=msgspec.structs.replace(folder.workload, tasks=(task,)))
+    options = role_of(price(asked, H200, fit=fit, allow_prior=True), "actor").options
+    one, tp4, pp2 = (
+        next(o for o in options if o.layout == layout and o.replicas == 1)
+        for layout in (Layout(), Layout(tp=4), Layout(pp=2))
+    )
+    assert one.time_s.value / 4 < tp4.time_s.value < one.time_s.value
+    assert one.time_s.value / 2 < pp2.time_s.value < one.time_s.value
+    assert any("tp4 was not measured; assumed from tp1" in note for note in tp4.notes)
+    assert any("pipeline bubble" in note for note in pp2.notes)
+    assert tp4.asleep_mib == pytest.approx(one.asleep_mib + 392.0)
+    assert all(option.layout == Layout() for option in role_of(price(asked, H200, fit=fit), "actor").options)
+
+
 # ---------------------------------------------------------------- options
 
 
@@ -371,8 +511,24 @@ def test_async_rollout_is_priced_at_its_steady_rate():
     coupled = CouplingSpec(kind="async", staleness_steps=2)
     overlapped = price_of(task_of(coupling=coupled))
     assert overlapped.tasks[0].coupling.kind is CouplingKind.ASYNC
-    for slow, fast in zip(role_of(price_of(task_of())).options, role_of(overlapped).options, strict=True):
+    alone = [option for option in role_of(overlapped).options if option.alone]
+    for slow, fast in zip(role_of(price_of(task_of())).options, alone, strict=True):
         assert fast.time_s.value < slow.time_s.value
+
+
+def test_async_rollout_in_turns_with_others_drains_every_step():
+    """Continuous generation cannot share its GPUs in turns, so such a pool pays the sync makespan."""
+    problem = price_of(task_of(coupling=CouplingSpec(kind="async", staleness_steps=1)))
+    drained = [option for option in role_of(problem).options if not option.alone]
+    assert [o.time_s for o in drained] == [o.time_s for o in role_of(price_of(task_of())).options]
+    for column in columns_of(problem.tasks[0], H200).columns:
+        for pool in (pool for phase in column.phases for pool in phase.pools):
+            if len(pool.choices) > 1 or len(column.phases) > 1:
+                assert not any(choice.option.alone for choice in pool.choices)
+    separate = columns_of(problem.tasks[0], H200).columns
+    assert any(
+        choice.option.alone for c in separate for f in c.phases for p in f.pools for choice in p.choices
+    )
 
 
 def test_concurrency_limit_is_kept_and_noted():

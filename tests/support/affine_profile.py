@@ -55,6 +55,9 @@ class AffineProfile:
         if query.layout not in self.layouts or outside:
             raise RefusedError("outside what was measured", got=str(query))
 
+    def assumption(self, layout):
+        return f"{layout} is not known here"
+
     def time_s(self, query, *, allow_prior=False):
         self._check(query)
         self.asked.append(query)
