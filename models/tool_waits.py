@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
 
 from libra_plan.models.admission import Admission
 from libra_plan.models.fit import DecodeCoefficients
@@ -80,35 +81,38 @@ def makespan_with_waits(
     running: list[tuple[float, int]] = []
     waiting: deque[tuple[float, int]] = deque()
     clock = now = total = 0.0  # total: Σ contexts of the running
-    starting: range | tuple[int] = queue.admit()
+    wakes = math.inf
+    starting: Sequence[int] = queue.admit()
     while True:
         for index in starting:
-            heapq.heappush(running, (clock + parts[index], index))
+            heappush(running, (clock + parts[index], index))
             total += contexts[index]
-        count = len(running)
-        wakes = waiting[0][0] if waiting else math.inf
-        if count:
+        while running:
+            count = len(running)
             rate = fixed + per_sequence * count + per_token * total
             growth = per_token * count  # a step gets that much slower with every step
-            steps = running[0][0] - clock
+            ends_at, index = running[0]
+            steps = ends_at - clock
             ends = now + steps * (rate + growth * steps / 2.0)
-            if ends <= wakes:
-                clock, now = running[0][0], ends
-                index = heapq.heappop(running)[1]
-                contexts[index] += parts[index]
-                total += count * steps - contexts[index]
-                left[index] -= 1
-                waiting.append((now + wait_s, index))
-                starting = range(0)
-                continue
-            seconds = max(wakes - now, 0.0)
-            steps = 2.0 * seconds / (rate + math.sqrt(rate * rate + 2.0 * growth * seconds))
-            clock += steps
-            total += count * steps
-        elif not waiting:
+            if ends > wakes:
+                seconds = wakes - now
+                if seconds > 0.0:
+                    steps = 2.0 * seconds / (rate + math.sqrt(rate * rate + 2.0 * growth * seconds))
+                    clock += steps
+                    total += count * steps
+                break
+            heappop(running)
+            clock, now = ends_at, ends
+            grown = contexts[index] = contexts[index] + parts[index]
+            total += count * steps - grown
+            left[index] -= 1
+            waiting.append((now + wait_s, index))
+            wakes = waiting[0][0]
+        if not waiting:
             return now
         now = max(now, wakes)
         index = waiting.popleft()[1]
+        wakes = waiting[0][0] if waiting else math.inf
         if left[index]:
             starting = (index,)
         else:
