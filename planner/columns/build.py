@@ -39,7 +39,17 @@ def build_column(
             parts.rows,
         ),
         blocks=blocks,
-        peak_mib=max(pool.peak_mib for pool in pools),
+        peak_mib=_peak_mib(phases),
+    )
+
+
+def _peak_mib(phases: tuple[tuple[PoolOption, ...], ...]) -> float:
+    """Give the most a GPU has to hold: a pool's peak beside what the other phases leave there, MiB."""
+    left = [max(option.left_behind_mib(option.pool.memory_mode) for option in phase) for phase in phases]
+    return max(
+        option.pool.peak_mib + sum(left) - own
+        for phase, own in zip(phases, left, strict=True)
+        for option in phase
     )
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import lru_cache
-from itertools import pairwise
 
 from libra_plan.models.topology import Cluster, GpuId
 
-__all__ = ["ClassCapacity", "block_rooms", "blocks_around", "capacities", "replicas_per_block"]
+__all__ = ["ClassCapacity", "block_rooms", "capacities", "replicas_per_block"]
 
 
 @dataclass(frozen=True)
@@ -54,53 +52,6 @@ def replicas_per_block(block_gpus: int, replica_gpus: int, full_node_gpus: int) 
     if replica_gpus > full_node_gpus:
         return block_gpus // replica_gpus if replica_gpus % full_node_gpus == 0 else 0
     return block_gpus // full_node_gpus * (full_node_gpus // replica_gpus)
-
-
-@lru_cache(maxsize=100_000)
-def blocks_around(blocks: tuple[tuple[int, int], ...], outer_gpus: int, full_node_gpus: int) -> int | None:
-    """Count blocks of `outer_gpus` that hold smaller ones, (size, number) each; None if one cannot be held.
-
-    Sizes that divide each other fill what is left of opened blocks, the largest first, which needs
-    the fewest. Other sizes are tried in every way.
-    """
-    node = min(outer_gpus, full_node_gpus)
-    sizes = sorted((size for size, number in blocks if number), reverse=True)
-    if any(size > node and size % full_node_gpus for size in [*sizes, outer_gpus]) or outer_gpus < sizes[0]:
-        return None
-    gpus = sum(size * number for size, number in blocks)
-    if all(larger % smaller == 0 for larger, smaller in pairwise([outer_gpus, node, *sizes])):
-        return -(-gpus // outer_gpus)
-    items = tuple(size for size in sizes for _ in range(dict(blocks)[size]))
-    number = -(-gpus // outer_gpus)
-    while not _pack(items, ((node,) * (outer_gpus // node),) * number, node):
-        number += 1
-    return number
-
-
-@lru_cache(maxsize=100_000)
-def _pack(items: tuple[int, ...], bins: tuple[tuple[int, ...], ...], node: int) -> bool:
-    """Tell whether items, large ones first, fit in bins of nodes; equal bins are tried once."""
-    if not items:
-        return True
-    for at, bin_ in enumerate(bins):
-        if bin_ in bins[:at]:
-            continue
-        for left in _after(bin_, items[0], node):
-            if _pack(items[1:], tuple(sorted((*bins[:at], left, *bins[at + 1 :]))), node):
-                return True
-    return False
-
-
-def _after(bin_: tuple[int, ...], size: int, node: int) -> Iterator[tuple[int, ...]]:
-    """List what is left of a bin when a block is taken from one of its nodes, or from whole ones."""
-    if size > node:
-        whole = size // node
-        if bin_[-whole:].count(node) == whole:
-            yield tuple(sorted((*bin_[:-whole], *(0,) * whole)))
-        return
-    for at, free in enumerate(bin_):
-        if free >= size and free not in bin_[:at]:
-            yield tuple(sorted((*bin_[:at], free - size, *bin_[at + 1 :])))
 
 
 def capacities(cluster: Cluster, excluded: frozenset[GpuId] = frozenset()) -> dict[str, ClassCapacity]:

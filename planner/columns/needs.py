@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 
+from libra_plan.planner.columns.capacity import replicas_per_block
+from libra_plan.planner.columns.packing import are_nested
 from libra_plan.planner.plan import Column
 
-__all__ = ["BlockNeed", "block_needs", "fits_where", "gpus_in_blocks", "host_needs"]
+__all__ = ["BlockNeed", "block_needs", "fits_where", "gpus_in_blocks", "host_needs", "takes_no_more"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,27 +53,43 @@ def host_needs(column: Column) -> tuple[float, float]:
     )
 
 
-def gpus_in_blocks(column: Column, gpu_class: str, at_least: int) -> int:
+def gpus_in_blocks(column: Column, gpu_class: str, at_least: int, full_node_gpus: int) -> int:
     """Count GPUs the column needs in blocks of at least one size; odd rests do not count.
 
-    Floors make the count a valid demand on Σ⌊free/at_least⌋·at_least for sizes that do not nest.
+    The count is a valid demand on all the blocks of that size there are, for sizes that do not
+    nest and blocks of whole nodes too: it is what fits in the column's blocks.
     """
     return at_least * sum(
-        size // at_least * number for name, size, number in column.blocks if name == gpu_class
+        replicas_per_block(size, at_least, full_node_gpus) * number
+        for name, size, number in column.blocks
+        if name == gpu_class and size >= at_least
     )
 
 
-def fits_where(less: Column, more: Column) -> bool:
+def fits_where(less: Column, more: Column, full_node_gpus: Mapping[str, int]) -> bool:
     """Tell whether one column's blocks surely fit wherever the other's do.
 
     For sizes that divide each other, fewer GPUs in blocks of at least every size is enough;
     otherwise fewer blocks of every single size.
     """
-    sizes = sorted({(name, size) for name, size, _ in less.blocks + more.blocks})
-    nested = all(b % a == 0 for (m, a), (n, b) in pairwise(sizes) if m == n)
-    if nested:
-        return all(
-            gpus_in_blocks(less, name, size) <= gpus_in_blocks(more, name, size) for name, size in sizes
-        )
     mine, theirs = ({block[:2]: block[2] for block in each.blocks} for each in (less, more))
-    return all(number <= theirs.get(at, 0) for at, number in mine.items())
+    for name in {name for name, _ in mine}:
+        sizes = sorted({size for owner, size in mine.keys() | theirs.keys() if owner == name})
+        if not are_nested(sizes, full_node_gpus[name]):
+            if any(mine.get((name, size), 0) > theirs.get((name, size), 0) for size in sizes):
+                return False
+            continue
+        gpus = [size * (theirs.get((name, size), 0) - mine.get((name, size), 0)) for size in sizes]
+        if any(sum(gpus[at:]) < 0 for at in range(len(sizes))):
+            return False
+    return True
+
+
+def takes_no_more(less: Column, more: Column) -> bool:
+    """Tell whether no GPU of one column takes more cores or host memory than any of the other."""
+    mine, theirs = block_needs(less), block_needs(more)
+    return max(need.cpu_cores_per_gpu for need in mine) <= min(
+        need.cpu_cores_per_gpu for need in theirs
+    ) and max(need.host_memory_mib_per_gpu for need in mine) <= min(
+        need.host_memory_mib_per_gpu for need in theirs
+    )

@@ -6,22 +6,24 @@ With pool times t_i: sync Σt_i; async max t_i; pipelined over m groups Σt_i/m 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
+from libra_plan.planner.columns.packing import are_nested
 from libra_plan.planner.columns.pareto import undominated
 from libra_plan.planner.columns.pools import PoolOption
 from libra_plan.planner.plan import MemoryMode
 from libra_plan.planner.problem import Coupling, CouplingKind
 
-__all__ = ["PhaseTable", "at_least", "coupled_time_s", "phase_table"]
+__all__ = ["Kind", "PhaseTable", "at_least", "coupled_time_s", "phase_table"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Kind = tuple[str, int]
+"""GPU class and size of blocks."""
 
 
 def coupled_time_s(sum_s: float, max_s: float, coupling: Coupling) -> float:
@@ -38,13 +40,14 @@ def coupled_time_s(sum_s: float, max_s: float, coupling: Coupling) -> float:
 class PhaseTable:
     """Phases of one shape, a row each.
 
-    `picks[row, pool]` is the number of the pool's option; `blocks[row, size]` counts blocks of
-    `sizes`. Times in seconds: the sum and the largest over pools. Memory in MiB: `host` of all
-    pools, `host_per_gpu`, `peak` and `left` (behind, for other phases) the most of any.
+    `picks[row, pool]` is the number of the pool's option; `blocks[row, kind]` counts blocks of
+    `kinds`, (GPU class, size) each. Times in seconds: the sum and the largest over pools. Memory in
+    MiB: `host` of all pools, `host_per_gpu`, `peak` and `left` (behind, for other phases) the most
+    of any.
     """
 
     options: tuple[Sequence[PoolOption], ...]
-    sizes: tuple[int, ...]
+    kinds: tuple[Kind, ...]
     picks: Ints
     blocks: Ints
     sum_s: Floats
@@ -60,7 +63,7 @@ class PhaseTable:
     @property
     def gpus(self) -> Ints:
         """Count GPUs, by row."""
-        return self.blocks @ np.array(self.sizes, dtype=np.int64)
+        return self.blocks @ np.array([size for _, size in self.kinds], dtype=np.int64)
 
     def time_s(self, coupling: Coupling) -> Floats:
         """Give the time of each phase, seconds."""
@@ -90,40 +93,55 @@ def phase_table(
     pools: Sequence[Sequence[PoolOption]],
     coupling: Coupling,
     gpus: int,
+    full_node_gpus: Mapping[str, int],
+    *,
     between_phases: MemoryMode | None = None,
+    pool_by_pool: bool = False,
+    least_gpus: int = 0,
 ) -> PhaseTable:
     """List the phases worth considering, one option for each pool, on at most `gpus` GPUs.
 
     A phase is dropped only when another fits wherever it fits, takes no more host memory (and,
     between phases, no more GPU memory) and is no slower whatever further pools are put beside it:
-    while pools are still to come both sum and maximum matter.
+    while pools are still to come both sum and maximum matter. `pool_by_pool` compares blocks and
+    host memory of each pool, for when it matters which pool goes where. Up to `least_gpus`, which
+    the task must have, more GPUs count as a gain.
     """
-    sizes = tuple(sorted({option.pool.block_gpus for options in pools for option in options}))
-    table = _of_pool(pools[0], sizes, between_phases)
+    kinds = tuple(
+        sorted({(option.pool.gpu_class, option.pool.block_gpus) for options in pools for option in options})
+    )
+    table = _of_pool(pools[0], kinds, between_phases)
     for options in pools[1:]:
-        table = _beside(table, _of_pool(options, sizes, between_phases), gpus)
-        table = table.keep(undominated(_measures(table, coupling, between_phases)))
+        table = _beside(table, _of_pool(options, kinds, between_phases), gpus)
+        needs = _pool_by_pool(table) if pool_by_pool else _together(table, full_node_gpus, between_phases)
+        more = -np.minimum(table.gpus, least_gpus)
+        table = table.keep(undominated(np.column_stack([needs, *_times(table, coupling), more])))
     return table.keep(np.flatnonzero(table.gpus <= gpus))
 
 
-def at_least(blocks: Ints, sizes: Sequence[int]) -> Ints:
-    """Turn block counts into what dominance compares, shape (rows, sizes).
+def at_least(blocks: Ints, kinds: Sequence[Kind], full_node_gpus: Mapping[str, int]) -> Ints:
+    """Turn block counts into what dominance compares, shape (rows, kinds).
 
     For sizes that divide each other: GPUs in blocks of at least each size, since fewer of them fit
-    wherever more do. Otherwise the counts themselves.
+    wherever more do. Otherwise the counts themselves. GPU classes are counted apart.
     """
-    if any(large % small for small, large in pairwise(sizes)):
-        return blocks
-    gpus = blocks * np.array(sizes, dtype=np.int64)
-    return gpus[:, ::-1].cumsum(axis=1)[:, ::-1]
+    parts = []
+    for name in dict.fromkeys(name for name, _ in kinds):
+        mine = [number for number, (owner, _) in enumerate(kinds) if owner == name]
+        sizes = [kinds[number][1] for number in mine]
+        part = blocks[:, mine]
+        if are_nested(sizes, full_node_gpus[name]):
+            part = (part * np.array(sizes, dtype=np.int64))[:, ::-1].cumsum(axis=1)[:, ::-1]
+        parts.append(part)
+    return np.concatenate(parts, axis=1)
 
 
 def _of_pool(
-    options: Sequence[PoolOption], sizes: tuple[int, ...], between_phases: MemoryMode | None
+    options: Sequence[PoolOption], kinds: tuple[Kind, ...], between_phases: MemoryMode | None
 ) -> PhaseTable:
-    blocks = np.zeros((len(options), len(sizes)), dtype=np.int64)
+    blocks = np.zeros((len(options), len(kinds)), dtype=np.int64)
     for row, option in enumerate(options):
-        blocks[row, sizes.index(option.pool.block_gpus)] = option.pool.blocks
+        blocks[row, kinds.index((option.pool.gpu_class, option.pool.block_gpus))] = option.pool.blocks
     mode = between_phases or MemoryMode.RESIDENT
 
     def numbers(values: Sequence[float]) -> Floats:
@@ -132,7 +150,7 @@ def _of_pool(
     times = numbers([option.time_s for option in options])
     return PhaseTable(
         (options,),
-        sizes,
+        kinds,
         np.arange(len(options), dtype=np.int64)[:, None],
         blocks,
         times,
@@ -150,7 +168,7 @@ def _beside(a: PhaseTable, b: PhaseTable, gpus: int) -> PhaseTable:
     i, j = np.nonzero(fits)
     return PhaseTable(
         (*a.options, *b.options),
-        a.sizes,
+        a.kinds,
         np.concatenate((a.picks[i], b.picks[j]), axis=1),
         a.blocks[i] + b.blocks[j],
         a.sum_s[i] + b.sum_s[j],
@@ -162,17 +180,38 @@ def _beside(a: PhaseTable, b: PhaseTable, gpus: int) -> PhaseTable:
     )
 
 
-def _measures(table: PhaseTable, coupling: Coupling, between_phases: MemoryMode | None) -> Floats:
-    times = {
+def _times(table: PhaseTable, coupling: Coupling) -> list[Floats]:
+    return {
         CouplingKind.SYNC: [table.sum_s],
         CouplingKind.ASYNC: [table.max_s],
         CouplingKind.PIPELINED: [table.sum_s, table.max_s],
     }[coupling.kind]
-    needs = list(at_least(table.blocks, table.sizes).T.astype(np.float64))
+
+
+def _together(
+    table: PhaseTable, full_node_gpus: Mapping[str, int], between_phases: MemoryMode | None
+) -> Floats:
+    """Measure what a phase needs as a whole; between phases its largest block must stay, too."""
+    needs = list(at_least(table.blocks, table.kinds, full_node_gpus).T.astype(np.float64))
     others = [table.host]
     if between_phases is not None:
         others += [table.host_per_gpu, table.peak, table.left]
-    return np.column_stack([*needs, *times, *(each for each in others if _says_more(each, table.gpus))])
+        largest = np.where(table.blocks > 0, np.arange(len(table.kinds)), 0).max(axis=1, initial=0)
+        needs += [largest, -largest]
+    return np.column_stack([*needs, *(each for each in others if _says_more(each, table.gpus))])
+
+
+def _pool_by_pool(table: PhaseTable) -> Floats:
+    """Measure each pool's blocks and host memory; pools with pinned GPUs keep blocks and splitting."""
+    columns: list[Floats] = []
+    for options, picks in zip(table.options, table.picks.T, strict=True):
+        counts = _of_pool(options, table.kinds, None).blocks.astype(np.float64)[picks]
+        columns += list(counts.T)
+        columns.append(np.array([option.pool.host_memory_mib_per_gpu for option in options])[picks])
+        if options and options[0].splitting:
+            columns += list(-counts.T)
+            columns += list(np.array([option.splitting for option in options])[picks].T)
+    return np.column_stack(columns)
 
 
 def _says_more(measure: Floats, gpus: Ints) -> bool:

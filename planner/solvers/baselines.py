@@ -61,4 +61,5 @@ def greedy(tasks: Sequence[TaskCandidates], rows: Sequence[Row]) -> Choice:
 
 def keep_running(tasks: Sequence[TaskCandidates]) -> Choice:
     """Keep every running task that can stay as it is."""
-    return {t: c for t, each in enumerate(tasks) for c, entry in enumerate(each.candidates) if entry.held}
+    held = [(t, [c for c, entry in enumerate(each.candidates) if entry.held]) for t, each in enumerate(tasks)]
+    return {t: candidates[0] for t, candidates in held if candidates}

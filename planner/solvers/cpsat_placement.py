@@ -21,6 +21,7 @@ from libra_plan.planner.solvers.cpsat_watch import run
 __all__ = ["assign_nodes"]
 
 _UNITS = 1000  # cores are counted in thousandths
+_MOST_PARTS = 5040
 _IMPROVE_S = 0.2  # deterministic seconds to improve a placement that is already valid
 
 
@@ -84,15 +85,10 @@ def _add_item(
 ) -> None:
     """Count the item's blocks over nodes, or its whole nodes when a block is larger than a node."""
     full = max(gpus_of_class(node, item.gpu_class) for node in cluster)
-    terms = []
     if item.block_gpus > full:
-        for node in cluster:
-            usable = [gpu for gpu in _free_of_class(cluster, free[node.id], item) if gpu not in item.excluded]
-            if len(usable) == full:
-                variables.whole[number, node.id] = model.new_bool_var(f"w_{number}_{node.id}")
-                terms.append(variables.whole[number, node.id])
-        model.add(sum(terms) == item.blocks * (item.block_gpus // full))
+        _add_whole_nodes(model, variables, number, item, cluster, free, full)
         return
+    terms = []
     for node in cluster:
         usable = _free_of_class(cluster, free[node.id], item)
         most = min(item.blocks, len(usable) // item.block_gpus)
@@ -113,6 +109,30 @@ def _add_item(
             model.add(variables.gpus[number, gpu] == 1)
         else:
             model.add_bool_or([])  # a pinned GPU that is not free: nothing can be placed
+
+
+def _add_whole_nodes(
+    model: cp_model.CpModel,
+    variables: _Variables,
+    number: int,
+    item: Item,
+    cluster: Cluster,
+    free: Mapping[str, Sequence[GpuId]],
+    full: int,
+) -> None:
+    """Give an item with blocks larger than a node nodes that are free as a whole."""
+    terms = []
+    for node in cluster:
+        usable = [gpu for gpu in _free_of_class(cluster, free[node.id], item) if gpu not in item.excluded]
+        if len(usable) == full:
+            variables.whole[number, node.id] = model.new_bool_var(f"w_{number}_{node.id}")
+            terms.append(variables.whole[number, node.id])
+    model.add(sum(terms) == item.blocks * (item.block_gpus // full))
+    for name in sorted({gpu.node for gpu in item.pinned}):
+        if (number, name) in variables.whole:
+            model.add(variables.whole[number, name] == 1)
+        else:
+            model.add_bool_or([])  # a pinned GPU's node is not free as a whole
 
 
 def _free_of_class(cluster: Cluster, free: Sequence[GpuId], item: Item) -> list[GpuId]:
@@ -156,7 +176,12 @@ def _add_host_room(
     used_cores: Mapping[str, float],
     used_host_mib: Mapping[str, float],
 ) -> None:
-    """Keep CPU cores and host memory of a node; needs are rounded up, room down."""
+    """Keep CPU cores and host memory of a node; needs are rounded up, room down.
+
+    Workers get equal parts of a whole, so units are such that thirds and sevenths come out even.
+    """
+    parts = math.lcm(*(need.workers for need in cpu_needs if need.workers <= _MOST_PARTS))
+    parts = parts if parts <= _MOST_PARTS else 1
 
     def add(limit: float, unit: float, per_gpu: Sequence[float], per_worker: Sequence[float]) -> None:
         terms = []
@@ -164,26 +189,26 @@ def _add_host_room(
             if not per_gpu[number]:
                 continue
             if (number, node.id) in variables.blocks:
-                need = math.ceil(per_gpu[number] * item.block_gpus * unit - 1e-9)
+                need = math.ceil(per_gpu[number] * item.block_gpus * unit - 1e-6)
                 terms.append(need * variables.blocks[number, node.id])
             if (number, node.id) in variables.whole:
-                need = math.ceil(per_gpu[number] * gpus_of_class(node, item.gpu_class) * unit - 1e-9)
+                need = math.ceil(per_gpu[number] * gpus_of_class(node, item.gpu_class) * unit - 1e-6)
                 terms.append(need * variables.whole[number, node.id])
         for number, each in enumerate(per_worker):
             if each:
-                terms.append(math.ceil(each * unit - 1e-9) * variables.workers[number, node.id])
+                terms.append(math.ceil(each * unit - 1e-6) * variables.workers[number, node.id])
         if terms:
-            model.add(sum(terms) <= max(0, math.floor(limit * unit + 1e-9)))
+            model.add(sum(terms) <= max(0, math.floor(limit * unit + 1e-6)))
 
     add(
         (node.cpu_cores or 0.0) - used_cores.get(node.id, 0.0),
-        _UNITS,
+        _UNITS * parts,
         [item.cpu_cores_per_gpu for item in items],
         [need.cpu_cores_per_worker for need in cpu_needs],
     )
     add(
         (node.host_memory_mib or 0.0) - used_host_mib.get(node.id, 0.0),
-        1.0,
+        float(parts),
         [item.host_memory_mib_per_gpu for item in items],
         [need.host_memory_mib_per_worker for need in cpu_needs],
     )
@@ -232,7 +257,7 @@ def _read(solver: cp_model.CpSolver, variables: _Variables, items: Sequence[Item
     gpus = {
         number: frozenset(gpu for (n, gpu), x in variables.gpus.items() if n == number and solver.value(x))
         for number, item in enumerate(items)
-        if item.by_id
+        if item.by_id and number not in whole
     }
     return NodeAssignment(
         {at: solver.value(x) for at, x in variables.blocks.items() if solver.value(x)},

@@ -1,63 +1,151 @@
-"""The column a running task is in now, priced with today's figures."""
+"""The columns a running task may go on in without moving, priced with today's figures."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
 
-from libra_plan.models.topology import GpuId
-from libra_plan.planner.columns import columns_of
-from libra_plan.planner.plan import Column
-from libra_plan.planner.problem import HeldTask, Problem, Task
+from libra_plan.models.topology import Cluster, GpuId
+from libra_plan.planner.columns.arrangements import Shape, shapes_of
+from libra_plan.planner.columns.build import build_column
+from libra_plan.planner.columns.capacity import ClassCapacity, capacities
+from libra_plan.planner.columns.packing import blocks_around
+from libra_plan.planner.columns.pools import PoolOption, pool_options
+from libra_plan.planner.plan import Column, MemoryMode
+from libra_plan.planner.problem import HeldRole, HeldTask, Problem, Role, Task
 
-__all__ = ["held_column"]
+__all__ = ["held_columns"]
+
+Phases = tuple[tuple[PoolOption, ...], ...]
+Blocks = tuple[tuple[str, int, int], ...]
 
 
-def held_column(problem: Problem, task: Task, held: HeldTask) -> Column | None:
-    """Find the column that describes what a task holds; None when it cannot stay as it is.
+def held_columns(problem: Problem, task: Task, held: HeldTask) -> list[Column]:
+    """List the columns that describe what a task holds, fastest first; none when it cannot stay.
 
-    It cannot when a GPU is gone or excluded, a role changed, or its option is refused today.
+    It cannot when a GPU is gone or excluded, a role changed, or its option is refused today. All
+    columns that describe it count, whether another would beat them elsewhere or not: often roles
+    apart would do as well together on fewer GPUs, which is no reason to move them.
     """
-    gpus = {role.role: {gpu for replica in role.replicas for gpu in replica} for role in held.roles}
-    everything = set().union(*gpus.values()) if gpus else set()
-    roles = {role.id: role for role in task.gpu_roles}
-    if set(gpus) != set(roles) or not everything <= set(problem.cluster.gpus):
-        return None
-    for name, taken in gpus.items():
-        role = roles[name]
-        if taken & role.excluded_gpus or (role.pinned_gpus and taken != role.pinned_gpus):
-            return None
-    now = {role.role: (role.layout, len(role.replicas)) for role in held.roles}
-    only_now = replace(
-        task,
-        roles=tuple(
-            replace(
-                role,
-                options=tuple(
-                    option for option in role.options if (option.layout, option.replicas) == now[role.id]
-                ),
-                pinned_gpus=frozenset(),
-                excluded_gpus=frozenset(),
-            )
-            if role.on_gpu
-            else role
-            for role in task.roles
-        ),
-    )
-    for column in columns_of(only_now, problem.cluster).columns:
-        if column.gpus == len(everything) and _describes(column, gpus):
-            return column
-    return None
+    now = _Now(problem.cluster, {role.role: role for role in held.roles})
+    if set(now.roles) != {role.id for role in task.gpu_roles} or not all(map(now.stays, task.gpu_roles)):
+        return []
+    by_id = any(role.pinned_gpus or role.excluded_gpus for role in task.gpu_roles)
+    rooms = capacities(problem.cluster)
+    found = [
+        build_column(task, phases, blocks)
+        for shape in shapes_of(task)
+        if len(shape) == 1 or not by_id
+        for phases, blocks in _of_shape(task, shape, now, rooms)
+    ]
+    return sorted(found, key=lambda column: (column.step_time_s.value, column.gpus))
 
 
-def _describes(column: Column, gpus: dict[str, set[GpuId]]) -> bool:
-    """Tell whether roles share GPUs in the column exactly as far as they do now."""
-    for phase in column.phases:
-        pools = [[gpus[choice.role] for choice in pool.choices] for pool in phase.pools]
-        unions = [set().union(*pool) for pool in pools]
-        if sum(len(union) for union in unions) != len(set().union(*unions)):
+@dataclass(frozen=True, slots=True)
+class _Now:
+    """Where a task's roles are."""
+
+    cluster: Cluster
+    roles: dict[str, HeldRole]
+
+    def gpus(self, role: str) -> set[GpuId]:
+        """Give the GPUs a role holds."""
+        return {gpu for replica in self.roles[role].replicas for gpu in replica}
+
+    def stays(self, role: Role) -> bool:
+        """Tell whether a role may stay on its GPUs, and they are still replicas as they must be."""
+        gpus, size = self.gpus(role.id), self.roles[role.id].layout.gpus_per_replica
+        if not gpus or not gpus <= set(self.cluster.gpus) or gpus & role.excluded_gpus:
             return False
-        if any(
-            max(len(each) for each in pool) != len(union) for pool, union in zip(pools, unions, strict=True)
-        ):
+        if role.pinned_gpus and gpus != role.pinned_gpus:
             return False
+        replicas = self.roles[role.id].replicas
+        return len(gpus) == size * len(replicas) and all(map(self._is_whole, replicas))
+
+    def _is_whole(self, replica: tuple[GpuId, ...]) -> bool:
+        nodes = {gpu.node for gpu in replica}
+        return len(nodes) == 1 or {gpu for gpu in self.cluster.gpus if gpu.node in nodes} == set(replica)
+
+    def classes(self, roles: Sequence[Role]) -> set[str]:
+        """List the GPU classes that roles are on."""
+        return {self.cluster.gpus[gpu].gpu_class for role in roles for gpu in self.gpus(role.id)}
+
+    def as_it_is(self, role: Role) -> Role:
+        """Leave a role only the options it runs in now."""
+        layout, replicas = self.roles[role.id].layout, len(self.roles[role.id].replicas)
+        same = tuple(each for each in role.options if (each.layout, each.replicas) == (layout, replicas))
+        return replace(role, options=same)
+
+
+def _of_shape(
+    task: Task, shape: Shape, now: _Now, rooms: Mapping[str, ClassCapacity]
+) -> Iterator[tuple[Phases, Blocks]]:
+    roles = [now.as_it_is(role) for role in task.gpu_roles]
+    taking_turns = [roles] if len(shape) > 1 else [[roles[number] for number in pool] for pool in shape[0]]
+    if any(len(now.classes(members)) > 1 for members in taking_turns):
+        return
+    everything = len(set().union(*(now.gpus(role.id) for role in roles)))
+    modes: tuple[MemoryMode | None, ...] = (None,) if len(shape) == 1 else tuple(MemoryMode)
+    for mode in modes:
+        each = [
+            [_pools([roles[n] for n in pool], task, now, rooms, mode) for pool in pools] for pools in shape
+        ]
+        for phases in product(*(product(*pools) for pools in each)):
+            blocks = _blocks(phases, rooms)
+            gpus = sum(size * number for _, size, number in blocks)
+            allowed = max(task.min_gpus, everything) <= gpus <= (task.max_gpus or gpus)
+            if allowed and _describes(phases, roles, now) and _remembers(phases, mode, rooms):
+                yield phases, blocks
+
+
+def _pools(
+    members: Sequence[Role],
+    task: Task,
+    now: _Now,
+    rooms: Mapping[str, ClassCapacity],
+    mode: MemoryMode | None,
+) -> list[PoolOption]:
+    (gpu_class,) = now.classes(members)
+    return pool_options(members, rooms[gpu_class], between_phases=mode, fill=task.roles_fill_pools)
+
+
+def _blocks(phases: Phases, rooms: Mapping[str, ClassCapacity]) -> Blocks:
+    needs = [Counter[tuple[str, int]]() for _ in phases]
+    for need, phase in zip(needs, phases, strict=True):
+        for option in phase:
+            need[option.pool.gpu_class, option.pool.block_gpus] += option.pool.blocks
+    if len(phases) > 1:
+        gpu_class, largest = max(key for need in needs for key in need)
+        full = rooms[gpu_class].full_node_gpus
+        around = [blocks_around(tuple((s, n) for (_, s), n in need.items()), largest, full) for need in needs]
+        return ((gpu_class, largest, max(number or 0 for number in around)),)
+    return tuple((gpu_class, size, number) for (gpu_class, size), number in sorted(needs[0].items()))
+
+
+def _describes(phases: Phases, roles: Sequence[Role], now: _Now) -> bool:
+    """Tell whether pools of one phase are on GPUs of their own now, no more than the column has."""
+    excluded = {role.id: role.excluded_gpus for role in roles}
+    for phase in phases:
+        names = [[choice.role for choice in option.pool.choices] for option in phase]
+        unions = [set().union(*(now.gpus(name) for name in pool)) for pool in names]
+        if sum(map(len, unions)) != len(set().union(*unions)):
+            return False
+        for pool, union, option in zip(names, unions, phase, strict=True):
+            if len(union) > option.pool.gpus or any(union & excluded[name] for name in pool):
+                return False
     return True
+
+
+def _remembers(phases: Phases, mode: MemoryMode | None, rooms: Mapping[str, ClassCapacity]) -> bool:
+    """Tell whether each phase fits beside what the others leave on the GPUs."""
+    if mode is None:
+        return True  # pools look after themselves
+    left = [max(option.left_behind_mib(mode) for option in phase) for phase in phases]
+    memory_mib = rooms[phases[0][0].pool.gpu_class].memory_mib
+    return all(
+        option.pool.peak_mib + sum(left) - own <= memory_mib
+        for phase, own in zip(phases, left, strict=True)
+        for option in phase
+    )

@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from libra_plan.models.topology import Cluster, GpuId
-from libra_plan.planner.columns.capacity import replicas_per_block
 from libra_plan.planner.columns.needs import block_needs
-from libra_plan.planner.plan import Column, CpuShare, PlacedRole, Pool, RoleChoice
+from libra_plan.planner.columns.packing import spots
+from libra_plan.planner.plan import Column, CpuShare, Phase, PlacedRole, Pool, RoleChoice
 from libra_plan.planner.problem import HeldTask, Problem, Role, Task
-from libra_plan.planner.solvers.assignment import CpuNeed, Item, NodeAssignment
+from libra_plan.planner.solvers.assignment import CpuNeed, Item, NodeAssignment, gpus_of_class
 from libra_plan.planner.solvers.base import SolveParams
 from libra_plan.planner.solvers.cpsat_placement import assign_nodes
 from libra_plan.planner.solvers.first_fit import first_fit
 from libra_plan.planner.solvers.rows import Choice
-from libra_plan.planner.solvers.worth import Candidate, TaskCandidates
+from libra_plan.planner.solvers.worth import Candidate, TaskCandidates, host_of_held
 
 __all__ = ["TaskPlacement", "place"]
 
@@ -135,16 +135,9 @@ def _used_by_held(
     cores: dict[str, float] = {}
     host: dict[str, float] = {}
     for t, now in held.items():
-        needs = block_needs(chosen[t].column)
-        pools = chosen[t].column.phases[0].pools
-        for need in needs:
-            gpus = _gpus_of(now)
-            if need.pool is not None:
-                names = {choice.role for choice in pools[need.pool].choices}
-                gpus = {gpu for role in now.roles if role.role in names for r in role.replicas for gpu in r}
-            for gpu in gpus:
-                cores[gpu.node] = cores.get(gpu.node, 0.0) + need.cpu_cores_per_gpu
-                host[gpu.node] = host.get(gpu.node, 0.0) + need.host_memory_mib_per_gpu
+        for gpu, (gpu_cores, gpu_host_mib) in host_of_held(chosen[t].column, now).items():
+            cores[gpu.node] = cores.get(gpu.node, 0.0) + gpu_cores
+            host[gpu.node] = host.get(gpu.node, 0.0) + gpu_host_mib
     return cores, host
 
 
@@ -210,9 +203,9 @@ def _roles(
     placed: dict[str, PlacedRole] = {}
     roles = {role.id: role for role in task.roles}
     for phase in column.phases:
-        shared = list(blocks.get(None, ()))
+        shared = _carved(cluster, phase, blocks[None]) if len(column.phases) > 1 else []
         for number, pool in enumerate(phase.pools):
-            mine = _carve(shared, pool) if len(column.phases) > 1 else blocks[number]
+            mine = shared[number] if shared else blocks[number]
             for choice in pool.choices:
                 pinned = roles[choice.role].pinned_gpus
                 placed[choice.role] = PlacedRole(
@@ -221,14 +214,24 @@ def _roles(
     return tuple(placed[role.id] for role in task.gpu_roles)
 
 
-def _carve(shared: list[Block], pool: Pool) -> list[Block]:
-    """Take a pool's blocks out of the column's larger ones, in place."""
-    taken: list[Block] = []
-    while len(taken) < pool.blocks:
-        at = next(i for i, block in enumerate(shared) if len(block) >= pool.block_gpus)
-        taken.append(shared[at][: pool.block_gpus])
-        shared[at] = shared[at][pool.block_gpus :]
-    return taken
+def _carved(cluster: Cluster, phase: Phase, outer: Sequence[Block]) -> list[list[Block]]:
+    """Give each pool of a phase its blocks out of the column's larger ones, none cut by a node."""
+    pools = phase.pools
+    full = max(gpus_of_class(node, pools[0].gpu_class) for node in cluster)
+    wanted = [(pool.block_gpus, at) for at, pool in enumerate(pools) for _ in range(pool.blocks)]
+    wanted.sort(key=lambda each: -each[0])
+    size = len(outer[0])
+    node = min(size, full)
+    left = [[list(block[at : at + node]) for at in range(0, size, node)] for block in outer]
+    mine: list[list[Block]] = [[] for _ in pools]
+    where = spots([gpus for gpus, _ in wanted], size, full, len(outer))
+    for (gpus, at), (number, nodes) in zip(wanted, where, strict=True):
+        parts = [left[number][each] for each in nodes]
+        each_takes = gpus // len(parts)
+        mine[at].append(tuple(gpu for part in parts for gpu in part[:each_takes]))
+        for part in parts:
+            del part[:each_takes]
+    return mine
 
 
 def _replicas(
@@ -240,18 +243,23 @@ def _replicas(
 ) -> tuple[Block, ...]:
     size = choice.layout.gpus_per_replica
     order = {node.id: at for at, node in enumerate(cluster)}
+    full = max(gpus_of_class(node, pool.gpu_class) for node in cluster)
     if pinned:
-        by_node: dict[str, list[GpuId]] = {}
-        for gpu in sorted(pinned):
-            by_node.setdefault(gpu.node, []).append(gpu)
-        blocks = list(map(tuple, by_node.values()))
-    full = max(len(node.gpus) for node in cluster)
+        blocks = [tuple(sorted(pinned, key=lambda gpu: (order[gpu.node], gpu.index)))]
     found: list[Block] = []
     for block in blocks:
-        each = len(block) // size if pinned else replicas_per_block(pool.block_gpus, size, full)
-        found += [block[at * size : (at + 1) * size] for at in range(each)]
+        # a replica larger than a node is made of whole ones, a smaller one stays inside its node
+        for part in _by_node(block) if size <= full else [block]:
+            found += [part[at * size : (at + 1) * size] for at in range(len(part) // size)]
     found.sort(key=lambda replica: (order[replica[0].node], replica[0].index))
     return tuple(found[: choice.option.replicas])
+
+
+def _by_node(block: Block) -> list[Block]:
+    nodes: dict[str, list[GpuId]] = {}
+    for gpu in block:
+        nodes.setdefault(gpu.node, []).append(gpu)
+    return [tuple(gpus) for gpus in nodes.values()]
 
 
 def _held_roles(column: Column, held: HeldTask) -> tuple[PlacedRole, ...]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from libra_plan.models.topology import Cluster
 from libra_plan.planner.columns.capacity import capacities
-from libra_plan.planner.columns.needs import fits_where, gpus_in_blocks, host_needs
+from libra_plan.planner.columns.needs import fits_where, takes_no_more
 from libra_plan.planner.solvers.worth import Candidate, TaskCandidates
 
 __all__ = ["At", "Choice", "Row", "count_row", "cut_row", "master_rows", "worth_row"]
@@ -66,7 +66,8 @@ def _block_rows(tasks: Sequence[TaskCandidates], cluster: Cluster) -> list[Row]:
     sizes = {(name, size) for _, entry in entries for name, size, _ in entry.column.blocks}
     for name, capacity in capacities(cluster).items():
         for size in sorted({1} | {size for owner, size in sizes if owner == name}):
-            needs = {at: float(gpus_in_blocks(entry.column, name, size)) for at, entry in entries}
+            full = capacity.full_node_gpus
+            needs = {at: float(entry.gpus_in_blocks(name, size, full)) for at, entry in entries}
             row = {at: need for at, need in needs.items() if need}
             rows.append(Row(f"gpus:{name}:{size}", row, float(size * capacity.rooms(size))))
     return rows
@@ -77,7 +78,7 @@ def _host_rows(tasks: Sequence[TaskCandidates], cluster: Cluster) -> list[Row]:
     cores: dict[At, float] = {}
     memory: dict[At, float] = {}
     for at, entry in _every(tasks):
-        of_gpus = host_needs(entry.column)
+        of_gpus = entry.host
         env = [role for role in tasks[at[0]].task.roles if not role.on_gpu]
         cores[at] = of_gpus[0] + sum(role.cpu_cores for role in env)
         memory[at] = of_gpus[1] + sum(role.host_memory_mib for role in env)
@@ -91,28 +92,32 @@ def _host_rows(tasks: Sequence[TaskCandidates], cluster: Cluster) -> list[Row]:
     return rows
 
 
-def cut_row(tasks: Sequence[TaskCandidates], conflict: Choice) -> Row:
+def cut_row(tasks: Sequence[TaskCandidates], conflict: Choice, cluster: Cluster) -> Row:
     """Forbid a set of candidates that cannot be placed together, and all that need even more.
 
     A candidate without GPUs fixed by id needs at least as much as one in the conflict when its
-    blocks fit only where that one's do and it takes no fewer cores and no less host memory.
+    blocks fit only where that one's do and none of its GPUs takes fewer cores or less host memory.
+    Where columns were not compared that closely (`exact`), the sum over its GPUs decides.
     """
+    full = {name: each.full_node_gpus for name, each in capacities(cluster).items()}
     coefficients: dict[At, float] = {}
     for t, c in conflict.items():
         member = tasks[t].candidates[c]
         by_id = any(role.pinned_gpus or role.excluded_gpus for role in tasks[t].task.gpu_roles)
         for other, entry in enumerate(tasks[t].candidates):
-            heavier = not by_id and member.held is None and _needs_as_much(entry, member)
+            heavier = (
+                not by_id
+                and member.held is None
+                and entry.held is None
+                and fits_where(member.column, entry.column, full)
+                and _takes_as_much(entry, member, tasks[t].exact)
+            )
             if other == c or heavier:
                 coefficients[t, other] = 1.0
     return Row("cut", coefficients, float(len(conflict) - 1))
 
 
-def _needs_as_much(more: Candidate, less: Candidate) -> bool:
-    mine, theirs = host_needs(more.column), host_needs(less.column)
-    return (
-        more.held is None
-        and mine[0] >= theirs[0]
-        and mine[1] >= theirs[1]
-        and fits_where(less.column, more.column)
-    )
+def _takes_as_much(more: Candidate, less: Candidate, exact: bool) -> bool:
+    if exact:
+        return takes_no_more(less.column, more.column)
+    return all(mine >= theirs for mine, theirs in zip(more.host, less.host, strict=True))

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from libra_plan.planner.plan import Certificate, Plan, QueuedTask, RunningTask, Status
+from libra_plan.planner.plan import Certificate, PlacedRole, Plan, QueuedTask, RunningTask, Status
 from libra_plan.planner.problem import Policy, Problem
 from libra_plan.planner.solvers.base import SolveParams, SolveResult, Termination, TerminationReason
 from libra_plan.planner.solvers.baselines import equal_split, greedy, keep_running
@@ -151,7 +151,7 @@ def _plan(search: Search, placed: Placed, outcome: Outcome, baselines: dict[str,
         if t not in placed.choice:
             continue
         entry, where = each.candidates[placed.choice[t]], placed.placements[t]
-        moved = each.running and entry.held is None
+        moved = entry.held is None and _moved(search.problem, each.task.id, where.roles)
         running.append(
             RunningTask(each.task.id, entry.column, where.roles, where.cpu, entry.normalised, moved)
         )
@@ -171,3 +171,10 @@ def _plan(search: Search, placed: Placed, outcome: Outcome, baselines: dict[str,
         deterministic=search.params.deterministic and not search.params.stopped,
     )
     return Plan(tuple(running), tuple(queued), certificate)
+
+
+def _moved(problem: Problem, task: str, roles: Sequence[PlacedRole]) -> bool:
+    """Tell whether a running task is placed otherwise than it is now; it may come back by chance."""
+    now = {role.role: (role.choice.layout, role.replicas) for role in roles}
+    held = next((held for held in problem.running if held.task == task), None)
+    return held is not None and now != {role.role: (role.layout, role.replicas) for role in held.roles}
