@@ -1,0 +1,298 @@
+"""Every column of a task, one by one, and what the task would reach alone: half of the oracle.
+
+Written from the words of the design alone; it shares no code with the planner or the verifier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise, product
+from typing import Any
+
+from libra_plan.models.topology import GpuId
+from libra_plan.planner.problem import CouplingKind, Problem, Role, StageOption, Task
+
+
+@dataclass(frozen=True)
+class Way:
+    """One column: per phase and pool the (role, option) pairs and whether they sleep."""
+
+    phases: tuple[tuple[tuple[tuple[tuple[Role, StageOption], ...], bool], ...], ...]
+    gpus: int
+    seconds: float
+
+
+class Columns:
+    """All columns of the tasks of one problem."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.cluster = problem.cluster
+        self._found: dict[str, list[Way]] = {}
+        self.node_sizes: dict[str, dict[str, int]] = {}
+        for gpu in self.cluster.gpus.values():
+            sizes = self.node_sizes.setdefault(gpu.gpu_class, {})
+            sizes[gpu.id.node] = sizes.get(gpu.id.node, 0) + 1
+
+    def reference(self, task: Task) -> float | None:
+        """Give the best rate on the fair share, or the smallest column's in proportion."""
+        share = len(self.cluster.gpus) * task.weight / sum(each.weight for each in self.problem.tasks)
+        ways = [way for way in self.ways(task) if self._fits_empty(way)]
+        inside = [1.0 / way.seconds for way in ways if way.gpus <= share + 1e-9]
+        if inside:
+            return max(inside)
+        if not ways:
+            return None
+        smallest = min(ways, key=lambda way: (way.gpus, way.seconds))
+        return share / smallest.gpus / smallest.seconds
+
+    def _fits_empty(self, way: Way) -> bool:
+        """Tell whether there is room for the GPUs of each class, and for each size of block alone."""
+        of_class: dict[str, int] = {}
+        for (gpu_class, size), number in self.blocks(way).items():
+            of_class[gpu_class] = of_class.get(gpu_class, 0) + size * number
+            if number > self._blocks_of_empty(gpu_class, size):
+                return False
+        return all(number <= sum(self.node_sizes[name].values()) for name, number in of_class.items())
+
+    def _blocks_of_empty(self, gpu_class: str, size: int) -> int:
+        sizes = list(self.node_sizes.get(gpu_class, {}).values())
+        largest = max(sizes, default=0)
+        if size > largest:  # whole nodes of the full size
+            return sizes.count(largest) // (size // largest) if largest and size % largest == 0 else 0
+        return sum(gpus // size for gpus in sizes)
+
+    def ways(self, task: Task) -> list[Way]:
+        """List every column of a task that its limits and the memory of the GPUs allow."""
+        if task.id not in self._found:
+            self._found[task.id] = list(self._ways_of(task))
+        return self._found[task.id]
+
+    def _ways_of(self, task: Task) -> Iterator[Way]:
+        usable = [[(role, o) for o in role.options if self._may(role, o)] for role in task.gpu_roles]
+        for shape in shapes(task):
+            for pairs in product(*usable):
+                for sleeping in _sleeping(shape):
+                    phases = tuple(
+                        tuple(
+                            (tuple(pairs[at] for at in pool), sleep)
+                            for pool, sleep in zip(pools, sleeps, strict=True)
+                        )
+                        for pools, sleeps in zip(shape, sleeping, strict=True)
+                    )
+                    way = self._way(task, phases)
+                    if way is not None:
+                        yield way
+
+    def _may(self, role: Role, option: StageOption) -> bool:
+        if option.gpus < role.min_gpus or not self._blocks_of_empty(
+            option.gpu_class, option.layout.gpus_per_replica
+        ):
+            return False
+        if role.max_gpus is not None and option.gpus > role.max_gpus:
+            return False
+        if not role.pinned_gpus:
+            return True
+        return option.gpus == len(role.pinned_gpus) and self._splits(role.pinned_gpus, option)
+
+    def _way(self, task: Task, phases: Any) -> Way | None:
+        together = [pool for phase in phases for pool, _ in phase]
+        if len(phases) > 1:
+            together = [sum(together, ())]
+        if any(len({option.gpu_class for _, option in pool}) > 1 for pool in together):
+            return None
+        if not self._has_memory(phases):
+            return None
+        seconds = _step_seconds(task, phases)
+        way = Way(phases, 0, seconds)
+        needed = self.blocks(way)
+        if task.roles_fill_pools and not self._filled(way):
+            return None
+        gpus = sum(size * number for (_, size), number in needed.items())
+        if gpus < task.min_gpus or (task.max_gpus is not None and gpus > task.max_gpus):
+            return None
+        return Way(phases, gpus, seconds)
+
+    def _has_memory(self, phases: Any) -> bool:
+        for phase in phases:
+            for pool, asleep in phase:
+                if asleep and any(o.sleep_s is None or o.wake_s is None for _, o in pool):
+                    return False
+                room = self.cluster.memory_mib(pool[0][1].gpu_class)
+                for other in phases:
+                    if other is not phase:
+                        room -= max(sum(_kept(o, sleep) for _, o in there) for there, sleep in other)
+                for at, (_, option) in enumerate(pool):
+                    others = sum(_kept(o, asleep) for place, (_, o) in enumerate(pool) if place != at)
+                    if option.peak_mib + others > room + 1e-6:
+                        return False
+        return True
+
+    def block(self, pool: Any, way: Way) -> tuple[str, int, int]:
+        """Give class, size and number of a pool's blocks."""
+        size = max(option.layout.gpus_per_replica for _, option in pool)
+        gpu_class = pool[0][1].gpu_class
+        node = max(self.node_sizes[gpu_class].values())
+        number = 0
+        for _, option in pool:
+            replica = option.layout.gpus_per_replica
+            whole = replica > node or size <= node
+            each = size // replica if whole else (size // node) * (node // replica)
+            number = max(number, -(-option.replicas // each))
+        return gpu_class, size, number
+
+    def blocks(self, way: Way) -> dict[tuple[str, int], int]:
+        """Give the blocks of a whole column; phases take the same ones, all as large as the largest."""
+        if len(way.phases) == 1:
+            now: dict[tuple[str, int], int] = {}
+            for pool, _ in way.phases[0]:
+                gpu_class, size, number = self.block(pool, way)
+                now[gpu_class, size] = now.get((gpu_class, size), 0) + number
+            return now
+        pools = [[self.block(pool, way) for pool, _ in phase] for phase in way.phases]
+        gpu_class, largest = pools[0][0][0], max(size for phase in pools for _, size, _ in phase)
+        node = max(self.node_sizes[gpu_class].values())
+        room = (min(largest, node),) * max(1, largest // node)
+        need = [
+            fewest_bins(tuple(size for _, size, n in phase for _ in range(n)), largest, room)
+            for phase in pools
+        ]
+        return {(gpu_class, largest): max(need)}
+
+    def _filled(self, way: Way) -> bool:
+        """Tell whether every role takes all GPUs of its pool."""
+        return all(
+            option.gpus == self.block(pool, way)[1] * self.block(pool, way)[2]
+            for phase in way.phases
+            for pool, _ in phase
+            for _, option in pool
+        )
+
+    def _splits(self, pinned: frozenset[GpuId], option: StageOption) -> bool:
+        """Tell whether replicas can cover the pinned GPUs, none cut by a node it does not fill."""
+        size, sizes = option.layout.gpus_per_replica, self.node_sizes[option.gpu_class]
+        here = {node: sum(gpu.node == node for gpu in pinned) for node in {gpu.node for gpu in pinned}}
+        if size > max(sizes.values()):
+            return all(number == sizes.get(node) for node, number in here.items())
+        return all(number % size == 0 for number in here.values())
+
+    def _pack(self, blocks: list[int], number: int) -> set[int]:
+        found = {0}
+        for _ in range(number):
+            found = {one + block for one in found for block in blocks if self.fits(one + block)}
+        return found
+
+
+@cache
+def fewest_bins(items: tuple[int, ...], bin_size: int, nodes: tuple[int, ...]) -> int:
+    """Count the equal bins that items fit in, by trying; a bin is one node's GPUs or whole nodes."""
+    for bins in range(1, len(items) + 1):
+        if _packs(tuple(sorted(items, reverse=True)), (nodes,) * bins, bin_size):
+            return bins
+    return 0
+
+
+def _packs(items: tuple[int, ...], bins: tuple[tuple[int, ...], ...], bin_size: int) -> bool:
+    if not items:
+        return True
+    first, rest = items[0], items[1:]
+    tried = set()
+    for at, room in enumerate(bins):
+        for after in _fillings(first, room, bin_size):
+            if (room, after) not in tried:
+                tried.add((room, after))
+                if _packs(rest, (*bins[:at], after, *bins[at + 1 :]), bin_size):
+                    return True
+    return False
+
+
+def _fillings(item: int, room: tuple[int, ...], bin_size: int) -> Iterator[tuple[int, ...]]:
+    """List what is left of a bin's nodes with an item in one of them, or in whole ones."""
+    node = bin_size // len(room)
+    if item <= node:
+        for at, left in enumerate(room):
+            if left >= item:
+                yield (*room[:at], left - item, *room[at + 1 :])
+    elif item % node == 0 and sum(left == node for left in room) >= item // node:
+        emptied = item // node
+        after = []
+        for left in room:
+            full = left == node and emptied > 0
+            emptied -= full
+            after.append(0 if full else left)
+        yield tuple(after)
+
+
+def _kept(option: StageOption, asleep: bool) -> float:
+    return option.asleep_mib if asleep else option.static_mib
+
+
+def _step_seconds(task: Task, phases: Any) -> float:
+    step, pools = 0.0, 0
+    for phase in phases:
+        times = []
+        for pool, asleep in phase:
+            pools += 1
+            time = sum(option.time_s.value for _, option in pool)
+            if asleep:
+                time += sum(option.sleep_s + option.wake_s for _, option in pool)
+            times.append(time)
+        if task.coupling.kind is CouplingKind.SYNC:
+            step += sum(times)
+        elif task.coupling.kind is CouplingKind.ASYNC:
+            step += max(times)
+        else:
+            groups = task.coupling.groups or 1
+            step += sum(times) / groups + (groups - 1) / groups * max(times)
+    return step + (task.sync_s if pools > 1 else 0.0)
+
+
+def shapes(task: Task) -> Iterator[tuple[tuple[tuple[int, ...], ...], ...]]:
+    """List the ways to cut the GPU roles into phases and those into pools, as role numbers."""
+    count = len(task.gpu_roles)
+    named = {arrangement.value for arrangement in task.arrangements}
+    fixed = any(role.pinned_gpus or role.excluded_gpus for role in task.roles)
+    for labels in product(range(count), range(count), repeat=count):
+        phase_of, pool_of = labels[0::2], labels[1::2]
+        shape = _canonical(phase_of, pool_of)
+        if shape is None:
+            continue
+        pools = [pool for phase in shape for pool in phase]
+        if task.coupling.kind is CouplingKind.PIPELINED and any(p[-1] - p[0] != len(p) - 1 for p in pools):
+            continue
+        several = len(shape) > 1
+        if several and (fixed or all(len(phase) == 1 for phase in shape)):
+            continue
+        alone = all(len(pool) == 1 for pool in pools)
+        name = "colocated" if len(pools) == 1 else "separate" if alone and not several else "hybrid"
+        if count == 1 or name in named:
+            yield shape
+
+
+def _canonical(
+    phase_of: tuple[int, ...], pool_of: tuple[int, ...]
+) -> tuple[tuple[tuple[int, ...], ...], ...] | None:
+    """Turn labels into phases of pools; None unless phases are runs and labels as small as can be."""
+    if list(phase_of) != sorted(phase_of) or phase_of[0] != 0:
+        return None
+    if any(after - before > 1 for before, after in pairwise(phase_of)):
+        return None
+    phases = []
+    for phase in range(phase_of[-1] + 1):
+        roles = [role for role, of in enumerate(phase_of) if of == phase]
+        seen = [pool_of[role] for role in roles]
+        if any(label > max(seen[:at], default=-1) + 1 for at, label in enumerate(seen)):
+            return None
+        phases.append(tuple(tuple(r for r in roles if pool_of[r] == label) for label in range(max(seen) + 1)))
+    return tuple(phases)
+
+
+def _sleeping(shape: tuple[tuple[tuple[int, ...], ...], ...]) -> Iterator[tuple[tuple[bool, ...], ...]]:
+    if len(shape) > 1:
+        for asleep in (False, True):
+            yield tuple(tuple(asleep for _ in phase) for phase in shape)
+    else:
+        for choice in product(*((False, True) if len(pool) > 1 else (False,) for pool in shape[0])):
+            yield (tuple(choice),)

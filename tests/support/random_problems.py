@@ -1,0 +1,216 @@
+"""Small random planning problems in which something binds: room, memory, limits, pins or hosts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from libra_plan.models.parallelism import Layout
+from libra_plan.models.quantities import Estimate, Origin
+from libra_plan.models.topology import Cluster, Gpu, GpuId, Node
+from libra_plan.planner.plan import Plan
+from libra_plan.planner.problem import (
+    Arrangement,
+    Coupling,
+    CouplingKind,
+    HeldRole,
+    HeldTask,
+    Policy,
+    Problem,
+    Role,
+    StageOption,
+    Task,
+)
+
+MEMORY_MIB = 1000.0
+HOSTS = 0.25
+LAYOUTS = {
+    1: Layout(),
+    2: Layout(tp=2),
+    3: Layout(pp=3),
+    4: Layout(tp=2, pp=2),
+    8: Layout(tp=4, pp=2),
+    16: Layout(tp=8, pp=2),
+}
+NODES = [
+    (8,),
+    (4, 4),
+    (8, 8),
+    (4, 2),
+    (3, 5),
+    (2, 2, 2),
+    (6,),
+    (4, 3, 1),
+    (7,),
+    (2, 2),
+    (5, 3),
+    (3, 3),
+    (4, 4, 4),
+]
+
+
+def random_problem(seed: int, policy: Policy = Policy.THROUGHPUT) -> Problem:
+    """Draw a problem of 1–4 tasks on up to 16 GPUs; the seed says it all."""
+    rng = np.random.default_rng(seed)
+    hosts = rng.random() < HOSTS
+    cluster = _cluster(rng, hosts)
+    large = len(cluster.gpus) > 8
+    tasks = int(rng.integers(1, 4 if hosts or large else 5))
+    drawn = [_task(rng, f"t{number}", cluster, hosts, 2 if large else 3) for number in range(tasks)]
+    if tasks > 1 and rng.random() < 0.15:  # twins, so that ties are seen
+        drawn[1] = replace(drawn[0], id="t1")
+    return Problem(cluster, tuple(drawn), policy=policy, horizon_s=1000.0)
+
+
+def with_running(problem: Problem, plan: Plan, seed: int) -> Problem:
+    """Make a plan the running one, then change the world a little: weights, a lost GPU, a new task."""
+    rng = np.random.default_rng(seed)
+    held = tuple(
+        HeldTask(
+            running.task,
+            tuple(
+                HeldRole(role.role, role.choice.layout, role.replicas, _group(running, role.role))
+                for role in running.roles
+            ),
+        )
+        for running in plan.running
+        if rng.random() < 0.9
+    )
+    tasks = tuple(
+        replace(
+            task,
+            weight=task.weight * float(rng.uniform(0.6, 1.6)),
+            restart_s=float(rng.choice([0, 60, 300, 2000])),
+        )
+        for task in problem.tasks
+    )
+    cluster = problem.cluster
+    if rng.random() < 0.4:
+        cluster = _without(cluster, list(cluster.gpus)[int(rng.integers(len(cluster.gpus)))])
+    return replace(problem, tasks=tasks, running=held, cluster=cluster)
+
+
+def _group(running, name):
+    for phase in running.column.phases:
+        for pool in phase.pools:
+            if any(choice.role == name for choice in pool.choices):
+                return "+".join(choice.role for choice in pool.choices)
+    raise KeyError(name)
+
+
+def _without(cluster: Cluster, lost: GpuId) -> Cluster:
+    nodes = tuple(
+        replace(node, gpus=tuple(gpu for gpu in node.gpus if gpu.id != lost)) for node in cluster.nodes
+    )
+    return cluster if any(not node.gpus for node in nodes) else replace(cluster, nodes=nodes)
+
+
+def _cluster(rng, hosts: bool) -> Cluster:
+    sizes = NODES[int(rng.integers(len(NODES)))]
+    mixed = len(sizes) > 1 and rng.random() < 0.15
+    nodes = []
+    for number, size in enumerate(sizes):
+        name = f"n{number}"
+        gpu_class = "b" if mixed and number == 0 else "a"
+        gpus = [Gpu(GpuId(name, index), gpu_class, MEMORY_MIB) for index in range(size)]
+        cores = [None, 4.0, 8.0, 16.0][int(rng.integers(4))] if hosts else None
+        memory = [None, 200.0, 600.0, 2000.0][int(rng.integers(4))] if hosts else None
+        nodes.append(Node(name, tuple(gpus), None, cores, memory))
+    cluster = Cluster("small", tuple(nodes))
+    if rng.random() < 0.3:
+        cluster = _without(cluster, list(cluster.gpus)[int(rng.integers(len(cluster.gpus)))])
+    return cluster
+
+
+def _task(rng, name: str, cluster: Cluster, hosts: bool, most_roles: int) -> Task:
+    count = int(rng.choice(range(1, most_roles + 1), p=[0.3, 0.7] if most_roles == 2 else [0.3, 0.3, 0.4]))
+    total = len(cluster.gpus)
+    special = rng.random() < 0.25
+    roles = [_role(rng, f"r{number}", cluster, hosts, special, 6 - count) for number in range(count)]
+    if hosts and rng.random() < 0.5:
+        env = Role(
+            "env", "env", cpu_workers=int(rng.integers(1, 4)),
+            cpu_cores=float(rng.integers(0, 9)), host_memory_mib=float(rng.choice([0, 60, 300])),
+        )  # fmt: skip
+        roles.insert(int(rng.integers(count + 1)), env)
+    kind = list(CouplingKind)[int(rng.integers(3))]
+    names = [each for each in Arrangement if rng.random() < 0.75] or list(Arrangement)
+    return Task(
+        name,
+        weight=float(rng.choice([1.0, 1.0, 2.0, 0.5, 3.7])),
+        roles=tuple(roles),
+        coupling=Coupling(
+            kind,
+            staleness=1 if kind is CouplingKind.ASYNC else 0,
+            groups=int(rng.integers(1, 6)) if kind is CouplingKind.PIPELINED else None,
+        ),
+        arrangements=frozenset(names),
+        sync_s=float(rng.choice([0.0, 0.2, 2.0])),
+        min_gpus=int(rng.integers(0, 4)) if rng.random() < 0.15 else 0,
+        max_gpus=int(rng.integers(1, total + 1)) if rng.random() < 0.15 else None,
+        roles_fill_pools=bool(rng.random() < 0.15),
+    )  # fmt: skip
+
+
+def _role(rng, name: str, cluster: Cluster, hosts: bool, special: bool, most: int) -> Role:
+    total = len(cluster.gpus)
+    pinned: frozenset[GpuId] = frozenset()
+    excluded: frozenset[GpuId] = frozenset()
+    if special and rng.random() < 0.4:
+        pinned = _some(rng, cluster, int(rng.integers(1, min(total, 4) + 1)))
+    elif special and rng.random() < 0.6:
+        excluded = _some(rng, cluster, int(rng.integers(1, max(2, total // 2))))
+    return Role(
+        name,
+        "rollout",
+        options=_options(rng, cluster, hosts, most),
+        min_gpus=int(rng.integers(1, 4)) if rng.random() < 0.15 else 1,
+        max_gpus=int(rng.integers(1, total + 1)) if rng.random() < 0.15 else None,
+        pinned_gpus=pinned,
+        excluded_gpus=excluded,
+        cpu_cores_per_gpu=float(rng.choice([0.0, 0.5, 1.0, 2.0])) if hosts else 0.0,
+        host_memory_mib_per_gpu=float(rng.choice([0.0, 50.0, 100.0])) if hosts else 0.0,
+    )
+
+
+def _some(rng, cluster: Cluster, count: int) -> frozenset[GpuId]:
+    gpus = list(cluster.gpus)
+    if rng.random() < 0.5:  # neighbours, as people pin
+        first = int(rng.integers(len(gpus) - count + 1))
+        return frozenset(gpus[first : first + count])
+    return frozenset(gpus[int(at)] for at in rng.choice(len(gpus), count, replace=False))
+
+
+def _options(rng, cluster: Cluster, hosts: bool, most: int) -> tuple[StageOption, ...]:
+    total = len(cluster.gpus)
+    work = float(rng.uniform(2.0, 40.0))
+    static = float(rng.uniform(50.0, 500.0))
+    sleeps = rng.random() < 0.7
+    forms = [
+        (gpu_class, size, replicas)
+        for gpu_class in cluster.gpu_classes
+        for size in LAYOUTS
+        for replicas in range(1, total // size + 1)
+    ]
+    odds = np.array([1.0 / (size * replicas) for _, size, replicas in forms]) ** 0.7
+    number = min(len(forms), int(rng.integers(2, most + 2)))
+    chosen = rng.choice(len(forms), number, replace=False, p=odds / odds.sum())
+    options = []
+    for gpu_class, size, replicas in (forms[int(at)] for at in sorted(chosen)):
+        speed = (size * replicas) ** float(rng.uniform(0.5, 1.05)) * (1.4 if gpu_class == "b" else 1.0)
+        value = work / speed * float(rng.uniform(0.9, 1.1))
+        kept = static / size**0.5
+        options.append(
+            StageOption(
+                gpu_class, LAYOUTS[size], replicas,
+                Estimate(value, 0.9 * value, 1.2 * value, "s", Origin.MEASURED),
+                peak_mib=kept + float(rng.uniform(100.0, 700.0)),
+                static_mib=kept,
+                asleep_mib=float(rng.uniform(0.0, 60.0)),
+                host_static_mib=float(rng.choice([0.0, 30.0, 120.0])) if hosts else 0.0,
+                sleep_s=float(rng.uniform(0.0, 0.5)) if sleeps else None,
+                wake_s=float(rng.uniform(0.0, 0.5)) if sleeps else None,
+            )
+        )  # fmt: skip
+    return tuple(options)
