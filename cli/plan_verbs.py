@@ -51,6 +51,14 @@ Deterministic = Annotated[bool, typer.Option("--deterministic", help="The same p
 AllowPrior = Annotated[
     bool, typer.Option("--allow-prior", help="Let models answer beyond what was measured, and say so.")
 ]
+AheadSteps = Annotated[
+    int | None,
+    typer.Option(
+        "--ahead-steps",
+        help="Plan for the step N from now, with lengths forecast from history_tokens.",
+        min=0,
+    ),
+]
 Seed = Annotated[int, typer.Option(help="Seed of sampled lengths and of the solver.")]
 FormOption = Annotated[Form, typer.Option("--format", help="How to write the result.")]
 Running = Annotated[
@@ -99,6 +107,7 @@ def solve(
         Path | None, typer.Option(help="File to draw the plan to, one lane a GPU (SVG).")
     ] = None,
     allow_prior: AllowPrior = False,
+    ahead_steps: AheadSteps = None,
     seed: Seed = 0,
     form: FormOption = Form.TABLE,
 ) -> None:
@@ -108,7 +117,13 @@ def solve(
     flags = ClusterFlags(gpus, gpus_per_node, gpu_class, cluster, local)
     parent = _parent(running, out)
     inputs = read_inputs(
-        profiles, flags, policy=policy.value, parent=parent, allow_prior=allow_prior, seed=seed
+        profiles,
+        flags,
+        policy=policy.value,
+        parent=parent,
+        allow_prior=allow_prior,
+        seed=seed,
+        ahead_steps=ahead_steps,
     )
     _warn(inputs)
     plan = verified_plan(inputs.problem, _params(time_limit, gap, deterministic, seed))
@@ -225,6 +240,7 @@ def explain(
     deterministic: Deterministic = False,
     running: Running = None,
     allow_prior: AllowPrior = False,
+    ahead_steps: AheadSteps = None,
     seed: Seed = 0,
     form: FormOption = Form.TABLE,
 ) -> None:
@@ -234,7 +250,13 @@ def explain(
     flags = ClusterFlags(gpus, gpus_per_node, gpu_class, cluster, local)
     parent = _parent(running, None)
     inputs = read_inputs(
-        profiles, flags, policy=policy.value, parent=parent, allow_prior=allow_prior, seed=seed
+        profiles,
+        flags,
+        policy=policy.value,
+        parent=parent,
+        allow_prior=allow_prior,
+        seed=seed,
+        ahead_steps=ahead_steps,
     )
     _warn(inputs)
     params = _params(time_limit, gap, deterministic, seed)

@@ -336,3 +336,16 @@ def test_phases_on_the_same_gpus_keep_what_the_other_phase_left() -> None:
     reference = 9.0  # alone on all 8 GPUs, every role apart, the slowest is what counts
     assert planned(MemoryMode.SLEEP, 19.0, 950.0, 40.0) == []
     assert codes(planned(MemoryMode.RESIDENT, 17.0, 1400.0, 0.0)) == {"memory"}
+
+
+def test_a_role_that_never_pauses_has_its_gpus_to_itself() -> None:
+    """An async rollout's price holds alone in its pool; in turns with another role it would drain."""
+    beside = in_role(0, 3, options=(replace(ROLL, alone=True),))
+    assert "mode" not in codes(verify(beside, renamed_option(alone=True)))
+    choice = RoleChoice("train", replace(TRAIN, alone=True))
+    running = plan().running[0]
+    first, second = running.column.phases[0].pools
+    pools = (replace(first, choices=(choice, *first.choices[1:])), second)
+    roles = (replace(running.roles[0], choice=choice), *running.roles[1:])
+    taking_turns = in_rl(column=replace(running.column, phases=(Phase(pools),)), roles=roles)
+    assert "mode" in codes(verify(in_role(0, 0, options=(choice.option,)), taking_turns))
