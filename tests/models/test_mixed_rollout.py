@@ -90,7 +90,7 @@ def test_a_mix_is_never_slower_than_one_layout(count, gpus, sigma, seed):
         if kind.layout.gpus_per_replica <= gpus:
             assert mixed.makespan_s.value <= mixed_rollout(work, [kind], gpus).makespan_s.value * (1 + 2e-6)
     assert mixed.uniform_s is not None
-    assert mixed.makespan_s.value <= mixed.uniform_s
+    assert mixed.makespan_s.value <= mixed.uniform_s * (1 + 1e-12)
 
 
 def test_ranges_cover_every_position_once_and_times_are_their_own():
