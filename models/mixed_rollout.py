@@ -6,9 +6,9 @@ replica takes a contiguous range. That supposes that lengths can be ranked in ad
 predictor; how good it is widens `high` (`ranking_error`).
 
 For a makespan T a replica of some layout, starting at position i, can go on to a furthest position:
-its time only grows with its range, so that position is found by bisection. Fewer positions left
-never need more GPUs, so going as far as possible is best, and a shortest path over positions tells
-whether T can be met with the GPUs there are. T itself is bisected. Uniform layouts dealt round-robin
+its time only grows with its range, so that position is found by bisection. Starting later never ends
+earlier, so going as far as possible is best, and the furthest position that g GPUs reach follows from
+those of fewer GPUs. That tells whether T can be met; T itself is bisected. Uniform layouts dealt round-robin
 by rank are compared too, so the answer is never slower than the best of them.
 
 A rollout role is priced with uniform layouts today; a stage option that holds several layouts would
@@ -215,25 +215,32 @@ class _Search:
         return max(self.reaches[kind].time_s(start, stop) for kind, start, stop in path)
 
     def _path(self, seconds: float) -> list[tuple[int, int, int]] | None:
-        """Cover all positions within `seconds` by fewest GPUs: (kind, start, stop) each, or None."""
+        """Cover all positions within `seconds`: (kind, start, stop) of each replica, or None.
+
+        With g GPUs one gets furthest from the furthest that g minus a replica's size reach.
+        """
         furthest = [reach.furthest(seconds) for reach in self.reaches]
-        least = [0] + [self.gpus + 1] * self.count
-        came = [(-1, -1)] * (self.count + 1)
-        for start in range(self.count):
+        reached = [0] * (self.gpus + 1)
+        came = [-1] * (self.gpus + 1)  # the kind of the last replica; -1: the last GPU idles
+        for used in range(1, self.gpus + 1):
+            reached[used] = reached[used - 1]
             for kind, size in enumerate(self.sizes):
-                used = least[start] + size
-                if used > self.gpus:
-                    continue
-                stop = furthest[kind](start)
-                if stop > start and used < least[stop]:
-                    least[stop], came[stop] = used, (kind, start)
-        if least[self.count] > self.gpus:
-            return None
-        path, at = [], self.count
-        while at:
-            kind, start = came[at]
-            path.append((kind, start, at))
-            at = start
+                if size <= used:
+                    stop = furthest[kind](reached[used - size])
+                    if stop > reached[used]:
+                        reached[used], came[used] = stop, kind
+            if reached[used] == self.count:
+                return self._back(reached, came, used)
+        return None
+
+    def _back(self, reached: list[int], came: list[int], used: int) -> list[tuple[int, int, int]]:
+        path = []
+        while used:
+            kind = came[used]
+            before = used - (1 if kind < 0 else self.sizes[kind])
+            if kind >= 0:
+                path.append((kind, reached[before], reached[used]))
+            used = before
         return path[::-1]
 
 

@@ -85,10 +85,14 @@ class Reach:
         ends = self._work[:-1] + (seconds - self._wait_s) - self._first
         reached: list[int] = np.maximum(np.searchsorted(self._work, ends, side="right") - 1, 0).tolist()
 
+        count = len(self._lengths)
+
         def stop(start: int) -> int:
+            if start == count:
+                return start
             held = self._at_once[start]
             closed = reached[start]
-            if closed < held or held == len(self._lengths):
+            if closed < held or held == count:
                 return max(min(closed, held), start)
             return self._beyond(start, held, seconds)
 

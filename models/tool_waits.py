@@ -1,4 +1,9 @@
-"""Event simulation of one rollout replica whose trajectories wait for tools between turns."""
+"""Event simulation of one rollout replica whose trajectories wait for tools between turns.
+
+Between two events the running trajectories all advance one token per decode step, so they end their
+turn at a fixed clock (in decode steps). All waits are equally long, so waiting ones wake in the order
+they began to wait. The events run in one loop without calls: they are most of a plan's price.
+"""
 
 from __future__ import annotations
 
@@ -65,16 +70,9 @@ def makespan_with_waits(
     both to its end. It generates 1/turns of its response, waits `wait_s`, and so on; a turn may
     begin within a decode step, which moves the result by less than one step per turn. When all are
     admitted at once the result T obeys T₀ ≤ T ≤ T₀ + turns·wait_s, with T₀ the time without waits.
-
-    Between two events the running trajectories all advance one token per decode step, so they end
-    their turn at a fixed `clock` (in decode steps). All waits are equally long, so waiting ones wake
-    in the order they began to wait. One loop without calls: these events are most of a plan's price.
     """
-    fixed, per_sequence, per_token = (
-        coefficients.fixed_s,
-        coefficients.per_sequence_s,
-        coefficients.per_token_s,
-    )
+    fit = coefficients
+    fixed, per_sequence, per_token = fit.fixed_s, fit.per_sequence_s, fit.per_token_s
     queue = _Queue((prompts + responses).tolist(), admission)
     contexts, parts = prompts.tolist(), (responses / turns).tolist()  # contexts as they grow
     left = [turns] * len(parts)
