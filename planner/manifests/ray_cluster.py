@@ -28,6 +28,8 @@ __all__ = ["EMITTER", "Ray", "RayOptions", "chosen", "ray_files", "ray_reasons"]
 _EPHEMERAL_PORT = 32_768  # where Linux begins to hand out ports by itself
 _FIXED_PORTS = 12  # of a task's block; the rest is for workers
 _FOLDER_LENGTH = 43  # Ray adds 64 characters to reach its sockets, whose paths end at 107
+# State and start time; the name before them ends with the last bracket and may hold anything.
+_STATE = "sed 's/.*) //' /proc/{pid}/stat | cut -d ' ' -f 1,20"
 _STORE_SHARE = 0.3  # of host memory, Ray's default for one cluster on a host
 
 
@@ -56,7 +58,6 @@ class Ray:
         {
             Ability.TASK_GPUS,
             Ability.MULTI_NODE,
-            Ability.UNEQUAL_NODES,
             Ability.SHARED_GPUS,
         }
     )
@@ -231,7 +232,8 @@ def _start_script(
             *exports(environment),
             f"mkdir -p {words([_folder(task, options)])}",
             # The start time tells this process from a later one with its number.
-            f'echo "$$ $(cut -d " " -f 22 /proc/$$/stat)" > {words([record])}',
+            f"state=$({_STATE.format(pid='$$')})",
+            f'echo "$$ ${{state#* }}" > {words([record])}',
             "exec " + words(argv),
         ),
     )
@@ -243,12 +245,14 @@ def _stop_script(task: TaskEntry, node: NodeEntry, options: RayOptions) -> str:
         (f"Stop the Ray cluster of task {task.id} on node {node.id}, and nothing else.",),
         (
             f"read -r pid started < {words([record])}",
-            'if [ "$(cut -d " " -f 22 "/proc/$pid/stat" 2>/dev/null)" != "$started" ]; then',
-            '    echo "process $pid is not running any more" >&2; exit 0',
-            "fi",
+            "runs() {",  # a zombie has ended; a later process with this number started later
+            f"    state=$({_STATE.format(pid='$pid')} 2>/dev/null) || return 1",
+            '    [ "${state#* }" = "$started" ] && [ "${state%% *}" != Z ]',
+            "}",
+            'if ! runs; then echo "process $pid is not running any more" >&2; exit 0; fi',
             'kill -TERM "$pid"',
             f"left={math.ceil(task.lifecycle.grace_s)}",
-            'while [ "$(cut -d " " -f 22 "/proc/$pid/stat" 2>/dev/null)" = "$started" ]; do',
+            "while runs; do",
             '    if [ "$left" -le 0 ]; then echo "process $pid still runs" >&2; exit 1; fi',
             "    sleep 1; left=$((left - 1))",
             "done",

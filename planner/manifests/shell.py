@@ -12,6 +12,19 @@ import yaml
 __all__ = ["comments", "exports", "hydra_text", "script", "to_toml", "to_yaml", "words"]
 
 _WIDTH = 100
+_SURELY_TEXT = re.compile(r"[A-Za-z/][A-Za-z0-9_./-]+")
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quote what a reader of another YAML version could take for a number or a truth (1e3, y)."""
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = None if _SURELY_TEXT.fullmatch(text) else '"'
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _text)
 
 
 def words(argv: Iterable[str]) -> str:
@@ -47,14 +60,24 @@ def hydra_text(text: str) -> str:
 def to_yaml(notes: Iterable[str], *documents: object) -> str:
     """Write YAML documents under comments; keys keep their order."""
     head = "".join(f"{line}\n" for line in comments(notes))
-    return head + yaml.safe_dump_all(
-        documents, sort_keys=False, default_flow_style=False, width=_WIDTH, explicit_start=len(documents) > 1
+    return head + yaml.dump_all(
+        documents,
+        Dumper=_Dumper,
+        sort_keys=False,
+        default_flow_style=False,
+        width=_WIDTH,
+        explicit_start=len(documents) > 1,
     )
 
 
 def to_toml(notes: Iterable[str], tables: Mapping[str, Mapping[str, str | int | bool]]) -> str:
-    """Write TOML tables under comments; a JSON string in ASCII is a TOML basic string too."""
+    """Write TOML tables under comments."""
     lines = comments(notes)
     for name, table in tables.items():
-        lines += ["", f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in table.items())]
+        lines += ["", f"[{name}]", *(f"{key} = {_toml(value)}" for key, value in table.items())]
     return "\n".join(lines) + "\n"
+
+
+def _toml(value: str | int | bool) -> str:
+    """Write a value as JSON, which is TOML too, except that DEL and surrogates may not be so escaped."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -9,5 +9,6 @@ export LIBRA_PLAN_NODE=n2
 export LIBRA_PLAN_GENERATION=1
 export LIBRA_PLAN_MANIFEST_DIGEST=DIGEST
 mkdir -p /var/tmp/libra-plan/94048f05
-echo "$$ $(cut -d " " -f 22 /proc/$$/stat)" > /var/tmp/libra-plan/94048f05/n2.pid
+state=$(sed 's/.*) //' /proc/$$/stat | cut -d ' ' -f 1,20)
+echo "$$ ${state#* }" > /var/tmp/libra-plan/94048f05/n2.pid
 exec ray start --block --disable-usage-stats --address 10.0.0.1:10000 --node-ip-address 10.0.0.3 --num-gpus 8 --num-cpus 32 --node-manager-port 10003 --object-manager-port 10004 --runtime-env-agent-port 10005 --dashboard-agent-grpc-port 10006 --dashboard-agent-listen-port 10007 --metrics-export-port 10008 --min-worker-port 10012 --max-worker-port 10199 --temp-dir /var/tmp/libra-plan/94048f05 --labels libra-plan.task=wide,libra-plan.node=n2 --resources '{"libra-plan-n2": 1}' --object-store-memory 314572800000
