@@ -41,17 +41,23 @@ app.add_typer(profile_verbs.app, name="profile")
 profile_sources.register(profile_verbs.app)
 
 
+def _version(asked: bool) -> None:
+    if asked:
+        render.print_text(f"{_NAME} {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
 def _before(
     context: typer.Context,
     config: Annotated[
         str | None, typer.Option(help="Settings file; default: libra-plan.yaml here, if there is one.")
     ] = None,
-    version: Annotated[bool, typer.Option("--version", help="Print the version and leave.")] = False,
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version and leave.", is_eager=True, callback=_version),
+    ] = False,
 ) -> None:
-    if version:
-        render.print_text(f"{_NAME} {__version__}")
-        raise typer.Exit
     defaults, path = default_map(config, context.command)
     context.default_map = defaults
     context.meta["settings"] = path

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from libra_plan.errors import ClusterError, InputError
+from libra_plan.errors import ClusterError, InputError, WorkloadError
 
 if TYPE_CHECKING:
     from libra_plan.models.topology import Cluster
@@ -60,6 +60,13 @@ def read_inputs(
     from libra_plan.profiles.catalog import find_folder, load_folder
 
     folder = load_folder(find_folder(profiles))
+    if folder.workload is None:
+        raise WorkloadError(
+            "there is nothing to plan: the folder has no workload.yaml",
+            got=folder.path,
+            allowed="a folder with workload.yaml; profiles it names may lie elsewhere",
+            way_out="start from the shipped one: profiles/workload.yaml",
+        )
     cluster = read_cluster(folder, flags)
     cache = cache_folder(os.environ)
     problem = price(

@@ -31,11 +31,12 @@ def default_map(config: str | None, program: Any) -> tuple[dict[str, object], st
     path = Path(config or SETTINGS)
     if config is None and not path.is_file():
         return {}, None
-    from libra_plan.profiles.document import read_document  # only when there is a file
+    from libra_plan.profiles.document import parse_document, read_text  # only when there is a file
 
-    document = read_document(path)
-    if document.data is None:
-        return {}, document.path
+    text, sha256 = read_text(path)
+    if not any(line.strip() and not line.lstrip().startswith("#") for line in text.splitlines()):
+        return {}, str(path)
+    document = parse_document(text, str(path), sha256=sha256)
     return _verbs(document.data, program, document, ""), document.path
 
 
@@ -103,7 +104,12 @@ def _options(data: object, verb: Any, document: Document, above: str) -> dict[st
             raise _unknown("option", flag, allowed, where)
         parameter = known[flag]
         if not isinstance(value, (str, int, float)) and not (parameter.multiple and isinstance(value, list)):
-            raise InputError("not a value for an option", got=value, allowed="one value", where=where)
+            raise InputError(
+                "not a value for an option",
+                got="nothing" if value is None else value,
+                allowed="one value",
+                where=where,
+            )
         result[parameter.name] = value
     return result
 

@@ -119,12 +119,12 @@ def _named(profiles: Mapping[str, LoadedProfile], question: Question) -> LoadedP
 def unknown_model(profiles: Mapping[str, LoadedProfile], question: Question) -> RefusedError:
     """Refuse a model without a profile of the phase."""
     known = sorted({each.file.model.id for each in profiles.values() if each.file.phase == question.phase})
-    near = difflib.get_close_matches(question.model, known, n=1)
+    near = difflib.get_close_matches(question.model, known, n=1, cutoff=0.85)
     return RefusedError(
         f"no profile of phase {question.phase} for this model",
         got=question.model,
         allowed=", ".join(known) or "none",
-        way_out=f"did you mean `{near[0]}`?" if near else "measure it, or pass --allow-prior",
+        way_out=(f"did you mean `{near[0]}`? else " if near else "") + "measure it, or pass --allow-prior",
     )
 
 

@@ -1,0 +1,88 @@
+"""`profile fit`, `check` and `predict` as commands."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+POINTS = (
+    "role,model,precision,recompute,mode,batch,seq_len\n"
+    "decode,qwen2.5-0.5b,bf16,,cudagraph,4,1024\n"
+    "decode,qwen2.5-0.5b,bf16,,cudagraph,4,9999999\n"
+    "decode,qwen2.5-0.5b,fp8,,cudagraph,4,1024\n"
+)
+
+
+@pytest.fixture
+def points(tmp_path):
+    """Write three questions: one that has an answer, two that have none."""
+    (tmp_path / "points.csv").write_text(POINTS)
+    return tmp_path / "points.csv"
+
+
+def test_predict_answers_every_row_in_order(call, one_profile, points):
+    """Rows are joined to the file by position; what is refused says why and what to do."""
+    ran = call("profile", "predict", one_profile, "--points", points, "--format", "json")
+    assert ran.code == 0
+    rows = json.loads(ran.out)
+    assert [row["line"] for row in rows] == [2, 3, 4]
+    assert rows[0]["time_s"] > 0
+    assert rows[0]["memory_upper_mib"] >= rows[0]["memory_mib"] > 0
+    assert rows[0]["tokens_per_s"] == pytest.approx(4 / rows[0]["time_s"])
+    assert rows[0]["origin"] in ("measured", "interpolated")
+    assert rows[0]["refusal"] is None
+    for row in rows[1:]:
+        assert row["time_s"] is None
+        assert row["refusal"]["message"]
+        assert row["refusal"]["way_out"]
+    assert "3 rows, 2 refused, in" in ran.err
+
+
+def test_predict_as_a_table_shows_the_refusal(call, one_profile, points):
+    """People read the table: a row without numbers must say why."""
+    out = call("profile", "predict", one_profile, "--points", points).out
+    assert "outside what was measured" in out.splitlines()[2]
+
+
+def test_predict_goes_further_only_on_request(call, one_profile, points):
+    """`--allow-prior` answers beyond the measured, and marks it."""
+    ran = call("profile", "predict", one_profile, "--points", points, "--allow-prior", "--format", "json")
+    assert json.loads(ran.out)[1]["origin"] == "assumed"
+
+
+def test_fit_and_check_of_one_profile(call, one_profile):
+    """Both take one profile's folder as well as a folder of them."""
+    fits = json.loads(
+        call("profile", "fit", one_profile / "h200-qwen2.5-0.5b-decode", "--format", "json").out
+    )
+    ((name, (fitted,)),) = fits.items()
+    assert name == "h200-qwen2.5-0.5b-decode"
+    assert fitted["time_s"]["coefficients"]["fixed_s"] > 0
+    (checked,) = json.loads(call("profile", "check", one_profile, "--format", "json", "--worst", 3).out)
+    assert checked["layouts"][0]["time"]["median"] < 0.05
+    assert len(checked["worst"]) == 3
+
+
+def test_check_as_a_table_lists_the_worst_with_their_lines(call, one_profile):
+    """Who checks wants to know which row to look at."""
+    out = call("profile", "check", one_profile, "--worst", 2).out
+    assert "h200-qwen2.5-0.5b-decode/points.csv:" in out.splitlines()[-1]
+
+
+def test_check_draws(call, one_profile, tmp_path):
+    """The picture is written where it is asked for, and said so on stderr."""
+    pytest.importorskip("matplotlib")
+    ran = call("profile", "check", one_profile, "--plot", tmp_path / "a.svg")
+    assert ran.code == 0
+    assert (tmp_path / "a.svg").read_text().startswith("<?xml")
+    assert "written:" in ran.err
+    assert call("profile", "check", one_profile, "--plot", tmp_path / "no" / "a.svg").code == 2
+
+
+def test_a_folder_without_profiles_is_refused(call, folder, tmp_path):
+    """Nothing to check is a mistake, not a success."""
+    (tmp_path / "none").mkdir()
+    ran = call("profile", "check", tmp_path / "none")
+    assert ran.code == 2
+    assert "no profile in this folder" in ran.err
