@@ -9,7 +9,15 @@ from libra_plan.errors import NoPlanError, TimeLimitError
 from libra_plan.planner.plan import Plan
 from libra_plan.planner.solvers.watch import Watch
 
-__all__ = ["SolveParams", "SolveResult", "Termination", "TerminationReason"]
+__all__ = ["Backend", "SolveParams", "SolveResult", "Termination", "TerminationReason"]
+
+
+class Backend(str, Enum):
+    """Say which solver chooses the candidates; placement is CP-SAT's in any case."""
+
+    CP_SAT = "cp-sat"
+    HIGHS = "highs"
+    CBC = "cbc"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +35,7 @@ class SolveParams:
     seed: int = 0
     move_tolerance: float = 1e-6
     """Relative objective a plan may give up to move fewer tasks."""
+    solver: Backend = Backend.CP_SAT
     watch: Watch | None = field(default=None, compare=False)
     """Whoever looks on, and may end the search early."""
 

@@ -9,32 +9,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from ortools.sat.python import cp_model
 
+from libra_plan.planner.solvers.backends import MasterResult
 from libra_plan.planner.solvers.base import SolveParams
 from libra_plan.planner.solvers.cpsat_watch import run
 from libra_plan.planner.solvers.rows import At, Choice, Row
 from libra_plan.planner.solvers.worth import TaskCandidates
 
-__all__ = ["MasterResult", "maximise"]
+__all__ = ["maximise"]
 
 _TARGET = 1_000_000
 _ROW_LIMIT = 2**31 - 1
-
-
-@dataclass(frozen=True, slots=True)
-class MasterResult:
-    """The chosen candidates and what no choice can exceed (in the values given, rounding included).
-
-    `choice` is None when nothing was found in time; `infeasible` when nothing exists.
-    """
-
-    choice: Choice | None
-    bound: float
-    optimal: bool
-    infeasible: bool = False
 
 
 def maximise(
@@ -48,11 +35,7 @@ def maximise(
     known_bound: float | None = None,
     reported: bool = False,
 ) -> MasterResult:
-    """Choose candidates of the largest total value within the rows; any choice when there are no values.
-
-    `known_bound` (the LP's) lets the search stop as soon as it is near enough. `reported`: the values
-    are the policy's objective, so whoever looks on is told.
-    """
+    """Choose candidates of the largest total value within the rows, as `backends.maximise` says."""
     model = cp_model.CpModel()
     chosen = {
         (t, c): model.new_bool_var(f"x_{t}_{c}")

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from libra_plan.planner.problem import Problem
+from libra_plan.planner.solvers.backends import MasterResult
 from libra_plan.planner.solvers.base import SolveParams
-from libra_plan.planner.solvers.cpsat import MasterResult
 from libra_plan.planner.solvers.placement import TaskPlacement, place
 from libra_plan.planner.solvers.rows import Choice, Row, cut_row
 from libra_plan.planner.solvers.worth import TaskCandidates

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from libra_plan.planner.solvers.cpsat import MasterResult, maximise
+from libra_plan.planner.solvers.backends import MasterResult, maximise
 from libra_plan.planner.solvers.lp import lp_bound, lp_worst_bound
 from libra_plan.planner.solvers.master import Placed, Search
 from libra_plan.planner.solvers.rows import At, Choice, Row, count_row
@@ -52,7 +52,7 @@ def throughput(search: Search, hint: Choice | None) -> Outcome:
         lambda: _ask(search, worths(search), (), hint, known_bound=relaxed, reported=True)
     )
     if result.bound < float("inf") and not result.infeasible:
-        bounds["cp-sat"] = result.bound
+        bounds[search.params.solver.value] = result.bound
     return Outcome(placed, bounds, (), result.infeasible)
 
 
@@ -103,7 +103,7 @@ def max_min(search: Search, hint: Choice | None) -> Outcome:
         ceiling = relaxed if below == 0 else None
         level, bound, found = _highest_level(search, len(able) - below, promises, ceiling)
         if below == 0:
-            bounds["cp-sat"] = bound
+            bounds[search.params.solver.value] = bound
             _report(search, level, bound)
         if found is not None:
             promises = (*promises, count_row(search.tasks, level, len(able) - below))

@@ -17,7 +17,7 @@ from libra_plan.models.topology import Cluster
 from libra_plan.planner.columns.capacity import capacities
 from libra_plan.planner.plan import QueuedTask
 from libra_plan.planner.problem import Problem, Task
-from libra_plan.planner.solvers.cpsat import maximise
+from libra_plan.planner.solvers.backends import maximise
 from libra_plan.planner.solvers.master import Search
 from libra_plan.planner.solvers.rows import Choice, Row
 from libra_plan.planner.solvers.worth import TaskCandidates

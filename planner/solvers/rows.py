@@ -15,7 +15,7 @@ from libra_plan.planner.columns.capacity import capacities
 from libra_plan.planner.columns.needs import fits_where, takes_no_more
 from libra_plan.planner.solvers.worth import Candidate, TaskCandidates
 
-__all__ = ["At", "Choice", "Row", "count_row", "cut_row", "master_rows", "worth_row"]
+__all__ = ["At", "Choice", "Row", "count_row", "cut_row", "master_rows", "no_good_row", "worth_row"]
 
 At = tuple[int, int]
 """(task number, candidate number)."""
@@ -54,6 +54,21 @@ def count_row(tasks: Sequence[TaskCandidates], level: float, at_least: int) -> R
 def worth_row(tasks: Sequence[TaskCandidates], at_least: float) -> Row:
     """Demand that the chosen candidates are together worth so much."""
     return Row("worth", {at: -entry.worth for at, entry in _every(tasks)}, -at_least)
+
+
+def no_good_row(tasks: Sequence[TaskCandidates], choice: Choice) -> Row:
+    """Forbid one choice, and only that: some task must run otherwise, wait, or no longer wait.
+
+    Keeping a column's GPUs and moving it are not two ways to run.
+    """
+    same = {
+        (t, c): 1.0
+        for t, chosen in choice.items()
+        for c, entry in enumerate(tasks[t].candidates)
+        if entry.column.phases == tasks[t].candidates[chosen].column.phases
+    }
+    waiting = {at: -1.0 for at, _ in _every(tasks) if at[0] not in choice}
+    return Row("no-good", {**same, **waiting}, float(len(choice) - 1))
 
 
 def _every(tasks: Sequence[TaskCandidates]) -> list[tuple[At, Candidate]]:

@@ -8,14 +8,14 @@ from dataclasses import replace
 
 from libra_plan.planner.plan import Certificate, PlacedRole, Plan, QueuedTask, RunningTask, Status
 from libra_plan.planner.problem import Policy, Problem
+from libra_plan.planner.solvers.backends import maximise
 from libra_plan.planner.solvers.base import SolveParams, SolveResult, Termination, TerminationReason
-from libra_plan.planner.solvers.baselines import equal_split, greedy, keep_running
-from libra_plan.planner.solvers.cpsat import maximise
+from libra_plan.planner.solvers.baselines import equal_split, fits_rows, greedy, keep_running
 from libra_plan.planner.solvers.master import Budget, Placed, Search
 from libra_plan.planner.solvers.moves import move_values
 from libra_plan.planner.solvers.policies import Outcome, max_min, normalised, throughput
 from libra_plan.planner.solvers.queued import queued_tasks
-from libra_plan.planner.solvers.rows import Choice, master_rows, worth_row
+from libra_plan.planner.solvers.rows import Choice, master_rows, no_good_row, worth_row
 from libra_plan.planner.solvers.worth import TaskCandidates, candidates_of
 
 __all__ = ["solve"]
@@ -27,6 +27,7 @@ def solve(
     hint: Plan | None = None,
     *,
     shares_of: Problem | None = None,
+    other_than: Plan | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> SolveResult:
     """Find the best plan, or the best within the limit, and say how far from the bound it is.
@@ -34,16 +35,19 @@ def solve(
     The incumbent is never worse than the equal split, the greedy split and, when there is one,
     the running plan. Solving touches nothing; a time-out with an incumbent is a plan. `shares_of`
     measures throughput against the fair shares of another problem, so that the two objectives can
-    be compared.
+    be compared. With `other_than` the best plan is sought that is not this one.
     """
     tasks = candidates_of(problem, shares_of or problem)
     if not any(each.candidates for each in tasks):
         reasons = _reasons(problem, tasks)
         return SolveResult(None, Termination(TerminationReason.INFEASIBLE, reasons or "no task was given"))
-    search = Search(
-        problem, tasks, master_rows(tasks, problem.cluster), params, Budget.of(params.time_limit_s, clock)
-    )
-    baselines = _baselines(search)
+    forbidden = _hinted(tasks, other_than)
+    not_that = [] if forbidden is None else [no_good_row(tasks, forbidden)]
+    rows = [*master_rows(tasks, problem.cluster), *not_that]
+    search = Search(problem, tasks, rows, params, Budget.of(params.time_limit_s, clock))
+    baselines = {
+        name: each for name, each in _baselines(search).items() if fits_rows(not_that, each.choice)
+    }
     start = _best(search, list(baselines.values()))
     first = _hinted(tasks, hint) or (start.choice if start else None)
     ask = max_min if problem.policy is Policy.MAX_MIN else throughput

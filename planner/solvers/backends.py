@@ -1,0 +1,60 @@
+"""The master's solvers behind one call: CP-SAT, or HiGHS and CBC through PuLP.
+
+All get the same tasks, rows and values and answer in the same words, so that one can check another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from libra_plan.planner.solvers.base import Backend, SolveParams
+from libra_plan.planner.solvers.rows import At, Choice, Row
+from libra_plan.planner.solvers.worth import TaskCandidates
+
+__all__ = ["MasterResult", "maximise"]
+
+
+@dataclass(frozen=True, slots=True)
+class MasterResult:
+    """The chosen candidates and what no choice can exceed (in the values given, rounding included).
+
+    `choice` is None when nothing was found in time; `infeasible` when nothing exists.
+    """
+
+    choice: Choice | None
+    bound: float
+    optimal: bool
+    infeasible: bool = False
+
+
+def maximise(
+    tasks: Sequence[TaskCandidates],
+    rows: Sequence[Row],
+    values: Mapping[At, float],
+    params: SolveParams,
+    *,
+    limit_s: float,
+    hint: Choice | None = None,
+    known_bound: float | None = None,
+    reported: bool = False,
+) -> MasterResult:
+    """Choose candidates of the largest total value within the rows; any choice when there are no values.
+
+    `params.solver` says by which solver. `known_bound` (the LP's) lets the search stop as soon as it
+    is near enough. `reported`: the values are the policy's objective, so whoever looks on is told.
+    """
+    if params.solver is Backend.CP_SAT:
+        from libra_plan.planner.solvers.cpsat import maximise as ask  # a solver nobody asks for
+    else:
+        from libra_plan.planner.solvers.milp import maximise as ask  # is not loaded
+    return ask(
+        tasks,
+        rows,
+        values,
+        params,
+        limit_s=limit_s,
+        hint=hint,
+        known_bound=known_bound,
+        reported=reported,
+    )
