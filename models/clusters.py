@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from libra_plan.errors import ClusterError
-from libra_plan.models.topology import Cluster, Gpu, GpuId, Node
+from libra_plan.models.topology import AbsentGpu, Cluster, Gpu, GpuId, Node
 from libra_plan.profiles.schema import ClusterFile, GpuSpec, NodeSpec
 
 __all__ = [
@@ -26,17 +26,26 @@ ASSUMED_INTER_NODE_GIB_PER_S = 400e9 / 8 / 2.0**30
 
 
 def cluster_of(file: ClusterFile, measured_mib: Mapping[str, float] | None = None) -> Cluster:
-    """Build the cluster of a file; excluded nodes and GPUs are left out of what may be used.
+    """Build the cluster of a file; what no plan may use is left out and told in `Cluster.absent`.
 
     `measured_mib` gives the memory per GPU class that profiles were measured on, MiB, for nodes
     that do not state their own.
     """
     _refuse_repeats("node", [node.id for node in file.nodes])
     _refuse_repeats("GPU UUID", [gpu.uuid for node in file.nodes for gpu in node.gpus if gpu.uuid])
-    nodes = tuple(_node(spec, measured_mib or {}) for spec in file.nodes if not spec.excluded)
-    cluster = Cluster(file.name, nodes, file.intra_node_gib_per_s, file.inter_node_gib_per_s)
+    nodes = tuple(_node(spec, measured_mib or {}) for spec in file.nodes if _node_absence(spec) is None)
+    absent = tuple(gpu for spec in file.nodes for gpu in _absent(spec))
+    cluster = Cluster(
+        file.name,
+        nodes,
+        file.intra_node_gib_per_s,
+        file.inter_node_gib_per_s,
+        file.inter_rack_gib_per_s,
+        absent,
+    )
     if not cluster.gpus:
-        raise ClusterError("no usable GPU", got=f"{len(file.nodes)} nodes", way_out="check `excluded`")
+        got = cluster.usable_note() or f"{len(file.nodes)} nodes"
+        raise ClusterError("no usable GPU", got=got, way_out="check `excluded`, `state`, `held_by` and `mig`")
     return cluster
 
 
@@ -79,6 +88,14 @@ def resolve_gpu(cluster: Cluster, text: str) -> GpuId:
     exact = [gpu for gpu in matches if gpu.uuid == text]
     if len(exact or matches) == 1:
         return (exact or matches)[0].id
+    gone = [gpu for gpu in cluster.absent if str(gpu.id) == text]
+    if gone:
+        raise ClusterError(
+            f"GPU {text} cannot be used: {gone[0].why}",
+            got=text,
+            allowed=cluster.usable_note(),
+            way_out="name another GPU, or change its entry in the cluster file once it is free",
+        )
     if matches:
         named = ", ".join(str(gpu.id) for gpu in matches)
         raise ClusterError("more than one GPU begins so", got=text, allowed=f"one of {named}")
@@ -93,21 +110,53 @@ def resolve_gpu(cluster: Cluster, text: str) -> GpuId:
 def _node(spec: NodeSpec, measured_mib: Mapping[str, float]) -> Node:
     if (spec.gpu_count is None) == (not spec.gpus):
         raise ClusterError(f"node {spec.id} needs either gpu_count or gpus", allowed="exactly one of them")
-    cards = spec.gpus or tuple(GpuSpec(index=index) for index in range(spec.gpu_count or 0))
+    cards = _cards(spec)
     _refuse_repeats(f"GPU index on node {spec.id}", [str(card.index) for card in cards])
     return Node(
         spec.id,
         tuple(
             _gpu(spec, card, measured_mib)
             for card in sorted(cards, key=lambda card: card.index)
-            if not card.excluded
+            if _absence(card) is None
         ),
         spec.address,
         spec.cpu_cores,
         spec.host_memory_mib,
         spec.port_first,
         spec.port_last,
+        spec.nvlink_domain,
+        spec.rack,
     )
+
+
+def _cards(spec: NodeSpec) -> tuple[GpuSpec, ...]:
+    return spec.gpus or tuple(GpuSpec(index=index) for index in range(spec.gpu_count or 0))
+
+
+def _absent(spec: NodeSpec) -> Iterable[AbsentGpu]:
+    for card in _cards(spec):
+        why = _node_absence(spec) or _absence(card)
+        if why is not None:
+            yield AbsentGpu(GpuId(spec.id, card.index), spec.gpu_class, why)
+
+
+def _node_absence(spec: NodeSpec) -> str | None:
+    return _why(spec.excluded, spec.state, spec.held_by)
+
+
+def _absence(card: GpuSpec) -> str | None:
+    """Say why a GPU may not be used, None when it may; of several reasons the holder's name counts."""
+    if card.mig:
+        return "left out because MIG is on"
+    return _why(card.excluded, card.state, card.held_by)
+
+
+def _why(excluded: bool, state: str, held_by: str | None) -> str | None:
+    if held_by is not None:
+        return f"held by {held_by}"
+    if state != "ready":
+        return state
+    return "excluded" if excluded else None
 
 
 def _gpu(node: NodeSpec, card: GpuSpec, measured_mib: Mapping[str, float]) -> Gpu:
@@ -124,7 +173,7 @@ def _gpu(node: NodeSpec, card: GpuSpec, measured_mib: Mapping[str, float]) -> Gp
         raise ClusterError(
             f"GPU {card.index} on node {node.id} is a MIG instance, not a whole GPU",
             got=card.uuid,
-            way_out="give the node its own gpu_class measured on that MIG size, or exclude the GPU",
+            way_out="list the whole GPU with `mig: true`, which leaves it out, or switch MIG off",
         )
     return Gpu(GpuId(node.id, card.index), node.gpu_class, memory, card.uuid)
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-__all__ = ["Cluster", "Gpu", "GpuId", "Node"]
+__all__ = ["AbsentGpu", "Cluster", "Gpu", "GpuId", "Node"]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -31,11 +32,21 @@ class Gpu:
 
 
 @dataclass(frozen=True, slots=True)
+class AbsentGpu:
+    """A GPU of the cluster that no plan may use, and why: `held by alice`, `drained`, `lost`, ..."""
+
+    id: GpuId
+    gpu_class: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Node:
     """A node: the GPUs the planner may use, CPU cores, host memory and the ports it may hand out.
 
     `gpus` leaves out lost, drained and foreign GPUs. `cpu_cores` and `host_memory_mib` are None
-    when unknown; a task that asks for either is then refused, not assumed to fit.
+    when unknown; a task that asks for either is then refused, not assumed to fit. `nvlink_domain`
+    and `rack` say which nodes belong together, None where the cluster does not.
     """
 
     id: str
@@ -45,16 +56,23 @@ class Node:
     host_memory_mib: float | None = None
     port_first: int = 24000
     port_last: int = 24999
+    nvlink_domain: str | None = None
+    rack: str | None = None
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """The nodes, in a stable order, and the bandwidth between them (None: unknown)."""
+    """The nodes, in a stable order, and the bandwidth between them (None: unknown).
+
+    `inter_rack_gib_per_s` is that between nodes of different racks, None when it is the same.
+    """
 
     name: str
     nodes: tuple[Node, ...]
     intra_node_gib_per_s: float | None = None
     inter_node_gib_per_s: float | None = None
+    inter_rack_gib_per_s: float | None = None
+    absent: tuple[AbsentGpu, ...] = ()
 
     @cached_property
     def gpus(self) -> dict[GpuId, Gpu]:
@@ -67,9 +85,67 @@ class Cluster:
         return {node.id: node for node in self.nodes}
 
     @cached_property
+    def order_of(self) -> dict[str, int]:
+        """Map nodes to their place in the listed order."""
+        return {node.id: at for at, node in enumerate(self.nodes)}
+
+    @cached_property
+    def full_node_gpus(self) -> dict[str, int]:
+        """Map GPU classes to the number of GPUs in their largest node."""
+        full: dict[str, int] = {}
+        for node in self.nodes:
+            for name, number in Counter(gpu.gpu_class for gpu in node.gpus).items():
+                full[name] = max(full.get(name, 0), number)
+        return full
+
+    @cached_property
     def gpu_classes(self) -> tuple[str, ...]:
         """List the GPU classes present, each once, in node order."""
         return tuple(dict.fromkeys(gpu.gpu_class for gpu in self.gpus.values()))
+
+    @cached_property
+    def span_of(self) -> dict[str, str]:
+        """Map each node to the set of nodes that one replica may span: its NVLink domain.
+
+        Without any domain in the cluster all nodes are one set; with some, a node without one is alone.
+        """
+        told = any(node.nvlink_domain for node in self.nodes)
+        if not told:
+            return dict.fromkeys(self.node_of, "")
+        return {
+            node.id: f"domain {node.nvlink_domain}" if node.nvlink_domain else f"node {node.id}"
+            for node in self.nodes
+        }
+
+    @cached_property
+    def racks(self) -> tuple[str, ...]:
+        """List the racks that are named, each once, in node order."""
+        return tuple(dict.fromkeys(node.rack for node in self.nodes if node.rack is not None))
+
+    def between_nodes_gib_per_s(self) -> float | None:
+        """Give the slowest bandwidth that traffic between nodes may meet, GiB/s.
+
+        That between racks, where it is known and nodes are not all in one: a price must hold
+        wherever the task is placed.
+        """
+        one_rack = len({node.rack for node in self.nodes}) <= 1
+        if one_rack or self.inter_rack_gib_per_s is None:
+            return self.inter_node_gib_per_s
+        return min(self.inter_rack_gib_per_s, self.inter_node_gib_per_s or self.inter_rack_gib_per_s)
+
+    def usable_note(self) -> str:
+        """Say how many GPUs are free and who or what has the others: `5 of 8 GPUs are usable; ...`.
+
+        Empty when none is left out.
+        """
+        if not self.absent:
+            return ""
+        reasons: dict[str, list[str]] = {}
+        for gpu in self.absent:
+            reasons.setdefault(gpu.why, []).append(str(gpu.id))
+        parts = [f"{len(gpus)} {why} ({_some(gpus)})" for why, gpus in reasons.items()]
+        total = len(self.gpus) + len(self.absent)
+        return f"{len(self.gpus)} of {total} GPUs are usable; {', '.join(parts)}"
 
     def memory_mib(self, gpu_class: str) -> float:
         """Give the memory a plan may count on for a class: that of its smallest GPU, MiB."""
@@ -77,3 +153,7 @@ class Cluster:
 
     def __iter__(self) -> Iterator[Node]:
         return iter(self.nodes)
+
+
+def _some(names: list[str], most: int = 4) -> str:
+    return ", ".join(names if len(names) <= most else [*names[: most - 1], f"... {names[-1]}"])

@@ -143,7 +143,9 @@ def _replicas(cluster: Cluster, where: str, placed: PlacedRole) -> Found:
             yield Violation("replica-size", f"a replica has {len(replica)} GPUs, not {option.layout}", where)
         if not _keeps_to_nodes(cluster, replica):
             names = ", ".join(map(str, replica))
-            yield Violation("straddles", f"replica {names} is cut by a node it does not fill", where)
+            yield Violation(
+                "straddles", f"replica {names} is cut by a node it does not fill, or by a domain", where
+            )
 
 
 def _keeps_to_nodes(cluster: Cluster, replica: tuple[GpuId, ...]) -> bool:
@@ -151,7 +153,14 @@ def _keeps_to_nodes(cluster: Cluster, replica: tuple[GpuId, ...]) -> bool:
     if len(nodes) <= 1:
         return True
     whole = {gpu for gpu in cluster.gpus if gpu.node in nodes}
-    return whole == set(replica)
+    return whole == set(replica) and _in_one_domain(cluster, nodes)
+
+
+def _in_one_domain(cluster: Cluster, nodes: set[str]) -> bool:
+    """Tell whether nodes may carry one replica: any may, unless the cluster names NVLink domains."""
+    domains = {node.nvlink_domain for node in cluster.nodes if node.id in nodes}
+    named = any(node.nvlink_domain is not None for node in cluster.nodes)
+    return not named or (len(domains) == 1 and None not in domains)
 
 
 def _pool(task: Task, pool: Pool, gpus: frozenset[GpuId]) -> Found:

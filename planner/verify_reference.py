@@ -74,6 +74,11 @@ def _covers(cluster: Cluster, role: Role, option: StageOption) -> bool:
     size, node = option.layout.gpus_per_replica, _node_size(cluster, option.gpu_class)
     here = Counter(gpu.node for gpu in role.pinned_gpus).values()
     packs = all(number % size == 0 if size <= node else number == node for number in here)
+    if size > node:
+        of_domain: Counter[str] = Counter()
+        for gpu in role.pinned_gpus:
+            of_domain[_domain(cluster, gpu.node)] += 1
+        packs = packs and all(number % size == 0 for number in of_domain.values())
     return packs and option.gpus == len(role.pinned_gpus)
 
 
@@ -189,7 +194,19 @@ def _room(cluster: Cluster, gpu_class: str, block: int) -> int:
     whole = max(nodes, default=0)
     if block <= whole:
         return sum(gpus // block for gpus in nodes)
-    return nodes.count(whole) // (block // whole) if whole and block % whole == 0 else 0
+    if not whole or block % whole:
+        return 0
+    full = Counter(
+        _domain(cluster, node.id) for node, gpus in zip(cluster.nodes, nodes, strict=True) if gpus == whole
+    )
+    return sum(number // (block // whole) for number in full.values())
+
+
+def _domain(cluster: Cluster, node_id: str) -> str:
+    """Name the nodes that a replica on this one may span: its domain, or itself where others have one."""
+    named = [node.nvlink_domain for node in cluster.nodes if node.nvlink_domain is not None]
+    own = next(node.nvlink_domain for node in cluster.nodes if node.id == node_id)
+    return "all" if not named else f"d:{own}" if own is not None else f"n:{node_id}"
 
 
 def _node_size(cluster: Cluster, gpu_class: str) -> int:

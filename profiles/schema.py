@@ -53,11 +53,13 @@ __all__ = [
     "SwitchingFile",
     "TaskSpec",
     "Trace",
+    "UseState",
     "WorkSpec",
     "WorkloadFile",
 ]
 
 Phase = Literal["decode", "serve", "score", "train"]
+UseState = Literal["ready", "drained", "lost"]
 
 # ---------------------------------------------------------------- profile
 
@@ -242,16 +244,26 @@ class SwitchingFile(File, frozen=True, kw_only=True):
 
 
 class GpuSpec(File, frozen=True, kw_only=True):
-    """One GPU of a node."""
+    """One GPU of a node. It is left out when it is excluded, drained, lost, held or in MIG mode.
+
+    `held_by` names whoever else has it. `mig`: MIG mode is on, so that no process gets the whole GPU.
+    """
 
     index: Whole
     uuid: str | None = None
     memory_mib: Positive | None = None
     excluded: bool = False
+    state: UseState = "ready"
+    held_by: Name | None = None
+    mig: bool = False
 
 
 class NodeSpec(File, frozen=True, kw_only=True):
-    """One node: either `gpu_count` equal GPUs, or `gpus` one by one."""
+    """One node: either `gpu_count` equal GPUs, or `gpus` one by one.
+
+    `state` and `held_by` are of all its GPUs. Replicas larger than a node span only nodes of one
+    `nvlink_domain`, as soon as any node names one; `rack` says which nodes are near each other.
+    """
 
     id: Name
     gpu_class: Name
@@ -264,13 +276,18 @@ class NodeSpec(File, frozen=True, kw_only=True):
     port_first: Annotated[int, Meta(ge=1024, le=65535)] = 24000
     port_last: Annotated[int, Meta(ge=1024, le=65535)] = 24999
     excluded: bool = False
+    state: UseState = "ready"
+    held_by: Name | None = None
+    nvlink_domain: Name | None = None
+    rack: Name | None = None
 
 
 class ClusterFile(File, frozen=True, kw_only=True):
-    """`cluster.yaml`: the nodes and the bandwidth inside and between them."""
+    """`cluster.yaml`: the nodes and the bandwidth inside and between them, and between racks."""
 
     schema_version: Literal[1]
     name: Name = "cluster"
     nodes: tuple[NodeSpec, ...]
     intra_node_gib_per_s: Positive | None = None
     inter_node_gib_per_s: Positive | None = None
+    inter_rack_gib_per_s: Positive | None = None

@@ -15,6 +15,7 @@ from math import inf
 
 from libra_plan.models.topology import GpuId
 from libra_plan.planner.columns.capacity import ClassCapacity, replicas_per_block
+from libra_plan.planner.columns.packing import are_nested
 from libra_plan.planner.columns.pareto import Front, insert
 from libra_plan.planner.plan import MemoryMode, Pool, RoleChoice
 from libra_plan.planner.problem import Role, StageOption
@@ -65,8 +66,12 @@ def role_options(role: Role, capacity: ClassCapacity) -> list[StageOption]:
 def _splits(pinned: frozenset[GpuId], option: StageOption, capacity: ClassCapacity) -> bool:
     """Tell whether pinned GPUs split into replicas that no node cuts, or that fill whole nodes."""
     size, full = option.layout.gpus_per_replica, capacity.full_node_gpus
-    per_node = Counter(gpu.node for gpu in pinned).values()
-    return all(number % size == 0 if size <= full else number == full for number in per_node)
+    per_node = Counter(gpu.node for gpu in pinned)
+    if size <= full:
+        return all(number % size == 0 for number in per_node.values())
+    per_span = Counter(capacity.span_of[node] for node in per_node)
+    whole = all(number == full for number in per_node.values())
+    return whole and all(nodes * full % size == 0 for nodes in per_span.values())
 
 
 def pool_options(
@@ -110,6 +115,8 @@ def _pools_of_block(
     eligible: list[Front[StageOption]] = [[] for _ in roles]
     best: Front[PoolOption] = []  # over all numbers of blocks so far
     found: list[PoolOption] = []
+    sizes = {option.layout.gpus_per_replica for each in options for option in each}
+    nested = are_nested(tuple(sizes), capacity.full_node_gpus)
     for blocks in range(1, capacity.rooms(block_gpus) + 1):
         fresh = False
         more = -float(min(blocks * block_gpus, least_gpus))
@@ -119,7 +126,7 @@ def _pools_of_block(
             for option in needed.get(blocks, ()):
                 if fill and option.gpus != blocks * block_gpus:
                     continue
-                measures = (more, *_option_measures(roles[number], option, block_gpus))
+                measures = (more, *_option_measures(roles[number], option, block_gpus, nested))
                 fresh |= insert(eligible[number], measures, option)
         if not fresh or not all(eligible):
             continue
@@ -151,10 +158,14 @@ def _splittings(roles: Sequence[Role], options: Sequence[StageOption]) -> tuple[
     return tuple(float(sign * size) for size in sizes for sign in (1, -1))
 
 
-def _option_measures(role: Role, option: StageOption, block_gpus: int) -> tuple[float, ...]:
-    """Measure what any pool looks at; only an option as large as the blocks replaces one that is."""
+def _option_measures(role: Role, option: StageOption, block_gpus: int, nested: bool) -> tuple[float, ...]:
+    """Measure what any pool looks at.
+
+    Where sizes do not divide each other, only an option as large as the blocks replaces one that is:
+    smaller blocks might hold the other roles worse.
+    """
     return (
-        float(option.layout.gpus_per_replica < block_gpus),
+        float(not nested and option.layout.gpus_per_replica < block_gpus),
         *_splittings([role], [option]),
         option.time_s.value,
         option.peak_mib,

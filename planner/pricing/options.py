@@ -14,7 +14,7 @@ from libra_plan.models.quantities import Estimate
 from libra_plan.models.sleep import sleep_cost
 from libra_plan.models.topology import Cluster
 from libra_plan.models.training_stage import StageCost
-from libra_plan.planner.pricing.replicas import largest_node, replica_counts
+from libra_plan.planner.pricing.replicas import largest_node, replica_counts, widest_replica
 from libra_plan.planner.pricing.stage import Stage
 from libra_plan.planner.pricing.stages import stage_of
 from libra_plan.planner.pricing.work import TaskWork
@@ -107,6 +107,11 @@ def _layout_options(
     size = layout.gpus_per_replica
     if size > node_gpus and size % node_gpus:
         refusals.add(form, f"{size} GPUs per replica neither fit in a node of {node_gpus} nor fill nodes")
+        return
+    if size > widest_replica(prices.cluster, gpu_class):
+        refusals.add(
+            form, f"a replica of {size} GPUs needs {size // node_gpus} whole nodes of one NVLink domain"
+        )
         return
     try:
         frame = _Frame(stage, alone, layout, gpu_class, prices, work, role.can_sleep)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from libra_plan.models.topology import Cluster
 
-__all__ = ["ALL_COUNTS_UP_TO_GPUS", "largest_node", "replica_counts"]
+__all__ = ["ALL_COUNTS_UP_TO_GPUS", "largest_node", "replica_counts", "widest_replica"]
 
 ALL_COUNTS_UP_TO_GPUS = 64
 
@@ -12,6 +14,17 @@ ALL_COUNTS_UP_TO_GPUS = 64
 def largest_node(cluster: Cluster, gpu_class: str) -> int:
     """Count the GPUs of one class on the node that has most of them."""
     return max(sum(gpu.gpu_class == gpu_class for gpu in node.gpus) for node in cluster.nodes)
+
+
+def widest_replica(cluster: Cluster, gpu_class: str) -> int:
+    """Count the GPUs of the largest replica there is room for: whole nodes of one NVLink domain."""
+    full = largest_node(cluster, gpu_class)
+    whole = Counter(
+        cluster.span_of[node.id]
+        for node in cluster.nodes
+        if sum(gpu.gpu_class == gpu_class for gpu in node.gpus) == full
+    )
+    return full * max(whole.values())
 
 
 def replica_counts(

@@ -15,7 +15,7 @@ from libra_plan.planner.pricing.joining import Joined, by_phase
 from libra_plan.planner.pricing.replicas import largest_node
 from libra_plan.planner.pricing.rollout_stage import Rollout
 from libra_plan.planner.pricing.stage import Pricer, Stage, batch_tokens, shortest_tokens
-from libra_plan.planner.pricing.switching import handover_note, link_gib_per_s
+from libra_plan.planner.pricing.switching import between_racks_note, handover_note, link_gib_per_s
 from libra_plan.planner.pricing.work import TaskWork
 from libra_plan.planner.problem import Coupling
 from libra_plan.profiles.catalog import LoadedProfile
@@ -50,6 +50,8 @@ def stage_of(
     loaded, notes = of_phase[phase]
     notes = (*notes, *work.notes)
     if phase == "train":
+        spans = len(cluster.nodes) > 1
+        notes = (*notes, *(between_racks_note(cluster) if spans else ()))
         return _Training(fitted(loaded), loaded, work, role, cluster, notes)
     return _Scoring(fitted(loaded), loaded, work, role, notes)
 

@@ -8,7 +8,7 @@ from libra_plan.models.topology import Cluster
 from libra_plan.profiles.catalog import LoadedProfile
 from libra_plan.profiles.schema import ModelShape, Software, SwitchingFile, TaskSpec
 
-__all__ = ["handover_note", "link_gib_per_s", "restart_s", "sync_s", "weight_gib"]
+__all__ = ["between_racks_note", "handover_note", "link_gib_per_s", "restart_s", "sync_s", "weight_gib"]
 
 GIB = 2.0**30
 
@@ -20,11 +20,15 @@ def weight_gib(model: ModelShape, software: Software) -> float:
 
 
 def link_gib_per_s(cluster: Cluster, profile: LoadedProfile, one_node: bool) -> float | None:
-    """Give the bandwidth between GPUs of one node, or of several: the cluster's, else the profile's."""
+    """Give the bandwidth between GPUs of one node, or of several: the cluster's, else the profile's.
+
+    Between several nodes the slowest they may meet counts, that between racks where there are some:
+    prices are made before anything is placed. Placement then keeps a task in one rack if it can.
+    """
     hardware = profile.file.hardware
     if one_node:
         return cluster.intra_node_gib_per_s or hardware.intra_node_gib_per_s
-    return cluster.inter_node_gib_per_s or hardware.inter_node_gib_per_s
+    return cluster.between_nodes_gib_per_s() or hardware.inter_node_gib_per_s
 
 
 def handover_gib_per_s(cluster: Cluster, profile: LoadedProfile) -> float | None:
@@ -33,11 +37,19 @@ def handover_gib_per_s(cluster: Cluster, profile: LoadedProfile) -> float | None
 
 
 def handover_note(cluster: Cluster, profile: LoadedProfile) -> tuple[str, ...]:
-    """Say that weights take the way through a file, when their own is unknown."""
+    """Say that weights take the way through a file, when their own is unknown, or cross racks."""
     if handover_gib_per_s(cluster, profile) is not None:
-        return ()
+        return between_racks_note(cluster)
     key = "intra" if len(cluster.nodes) == 1 else "inter"
     return (f"{key}_node_gib_per_s is unknown: between pools, weights are priced through a checkpoint",)
+
+
+def between_racks_note(cluster: Cluster) -> tuple[str, ...]:
+    """Say that a price counts on the link between racks, and holds if placement needs none."""
+    link = cluster.between_nodes_gib_per_s()
+    if cluster.inter_rack_gib_per_s is None or link == cluster.inter_node_gib_per_s:
+        return ()
+    return (f"traffic between nodes is priced at {link:g} GiB/s, as if it crossed racks",)
 
 
 def sync_s(

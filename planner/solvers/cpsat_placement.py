@@ -84,7 +84,7 @@ def _add_item(
     free: Mapping[str, Sequence[GpuId]],
 ) -> None:
     """Count the item's blocks over nodes, or its whole nodes when a block is larger than a node."""
-    full = max(gpus_of_class(node, item.gpu_class) for node in cluster)
+    full = cluster.full_node_gpus[item.gpu_class]
     if item.block_gpus > full:
         _add_whole_nodes(model, variables, number, item, cluster, free, full)
         return
@@ -121,13 +121,16 @@ def _add_whole_nodes(
     full: int,
 ) -> None:
     """Give an item with blocks larger than a node nodes that are free as a whole."""
-    terms = []
+    spans: dict[str, list[cp_model.IntVar]] = {}
     for node in cluster:
         usable = [gpu for gpu in _free_of_class(cluster, free[node.id], item) if gpu not in item.excluded]
         if len(usable) == full:
             variables.whole[number, node.id] = model.new_bool_var(f"w_{number}_{node.id}")
-            terms.append(variables.whole[number, node.id])
-    model.add(sum(terms) == item.blocks * (item.block_gpus // full))
+            spans.setdefault(cluster.span_of[node.id], []).append(variables.whole[number, node.id])
+    each = item.block_gpus // full
+    model.add(sum(x for terms in spans.values() for x in terms) == item.blocks * each)
+    for span, terms in spans.items() if len(spans) > 1 else ():
+        model.add(sum(terms) == each * model.new_int_var(0, item.blocks, f"s_{number}_{span}"))
     for name in sorted({gpu.node for gpu in item.pinned}):
         if (number, name) in variables.whole:
             model.add(variables.whole[number, name] == 1)
@@ -217,14 +220,15 @@ def _add_host_room(
 def _cost(
     model: cp_model.CpModel, variables: _Variables, items: Sequence[Item], cluster: Cluster
 ) -> cp_model.LinearExprT:
-    """Prefer GPUs the task holds, then few nodes per task, then the first nodes."""
-    order = {node.id: at for at, node in enumerate(cluster)}
+    """Prefer GPUs the task holds, then few racks and few nodes per task, then the first nodes."""
+    order = cluster.order_of
     terms: list[cp_model.LinearExprT] = []
     for (number, node_id), count in (variables.blocks | variables.whole).items():
         item = items[number]
         liked = sum(1 for gpu in item.liked if gpu.node == node_id)
         away = 0 if liked >= item.block_gpus else 1
         terms.append((10_000 * len(order) * away + order[node_id]) * count)
+    terms += _racks_touched(model, variables, items, cluster, 1_000 * len(order))
     for task in dict.fromkeys(item.task for item in items):
         for node in cluster:
             here = [
@@ -238,6 +242,24 @@ def _cost(
                     model.add(count == 0).only_enforce_if(~touched)
                 terms.append(100 * len(order) * touched)
     return sum(terms)
+
+
+def _racks_touched(
+    model: cp_model.CpModel, variables: _Variables, items: Sequence[Item], cluster: Cluster, each: int
+) -> list[cp_model.LinearExprT]:
+    """Charge every rack that a task has blocks in."""
+    if not cluster.racks:
+        return []
+    here: dict[tuple[str, str | None], list[cp_model.IntVar]] = {}
+    for (number, node_id), count in (variables.blocks | variables.whole).items():
+        here.setdefault((items[number].task, cluster.node_of[node_id].rack), []).append(count)
+    terms: list[cp_model.LinearExprT] = []
+    for (task, rack), counts in here.items():
+        touched = model.new_bool_var(f"r_{task}_{rack}")
+        for count in counts:
+            model.add(count == 0).only_enforce_if(~touched)
+        terms.append(each * touched)
+    return terms
 
 
 def _hint(model: cp_model.CpModel, variables: _Variables, start: NodeAssignment) -> None:

@@ -5,13 +5,14 @@ It finds a placement or gives up; giving up proves nothing, CP-SAT decides then.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from libra_plan.models.topology import Cluster, GpuId
-from libra_plan.planner.solvers.assignment import CpuNeed, Item, NodeAssignment, gpus_of_class
+from libra_plan.planner.solvers.assignment import CpuNeed, Item, NodeAssignment
 
-__all__ = ["first_fit"]
+__all__ = ["first_fit", "splits_racks"]
 
 
 @dataclass(slots=True)
@@ -28,6 +29,13 @@ class _Room:
             and self.cores >= item.cpu_cores_per_gpu * gpus
             and self.host_mib >= item.host_memory_mib_per_gpu * gpus
         )
+
+    def most(self, item: Item) -> int:
+        """Count the blocks of an item that fit."""
+        blocks = self.gpus.get(item.gpu_class, 0) // item.block_gpus
+        while blocks and not self.holds(item, blocks * item.block_gpus):
+            blocks -= 1
+        return blocks
 
     def take(self, item: Item, gpus: int) -> None:
         self.gpus[item.gpu_class] -= gpus
@@ -58,9 +66,12 @@ def first_fit(
         for node in cluster
     }
     result = NodeAssignment({}, {}, {}, {})
-    homes: dict[str, set[str]] = {}
+    homes: dict[str, _Home] = {}
     for number in sorted(range(len(items)), key=lambda n: (-items[n].block_gpus, n)):
-        if not _place_item(cluster, number, items[number], rooms, homes, result):
+        task = items[number].task
+        if task not in homes:
+            homes[task] = _home(cluster, [item for item in items if item.task == task], rooms)
+        if not _place_item(cluster, number, items[number], rooms, homes[task], result):
             return None
     for number, need in enumerate(cpu_needs):
         if not _place_workers(number, need, rooms, result):
@@ -68,36 +79,104 @@ def first_fit(
     return result
 
 
+def splits_racks(cluster: Cluster, items: Sequence[Item], assigned: NodeAssignment) -> bool:
+    """Tell whether any task is spread over more than one rack."""
+    if not cluster.racks:
+        return False
+    racks: dict[str, set[str | None]] = {}
+    places = [*assigned.blocks, *((n, name) for n, names in assigned.whole_nodes.items() for name in names)]
+    for number, name in places:
+        racks.setdefault(items[number].task, set()).add(cluster.node_of[name].rack)
+    return any(len(each) > 1 for each in racks.values())
+
+
+@dataclass(slots=True)
+class _Home:
+    """Where a task is: its nodes so far, and the nodes of the rack it should be in."""
+
+    nodes: set[str]
+    near: set[str]
+
+
+def _home(cluster: Cluster, items: Sequence[Item], rooms: Mapping[str, _Room]) -> _Home:
+    """Choose the rack of a task: where most of it is now, else the fullest that has room for all of it."""
+    nodes = {gpu.node for item in items for gpu in item.liked}
+    if not cluster.racks:
+        return _Home(nodes, set())
+    members: dict[str | None, list[str]] = {}
+    for node in cluster:
+        members.setdefault(node.rack, []).append(node.id)
+    wanted: Counter[str] = Counter()
+    for item in items:
+        wanted[item.gpu_class] += item.block_gpus * item.blocks
+
+    def rank(rack: str | None) -> tuple[float, ...]:
+        room = {name: sum(rooms[node].gpus[name] for node in members[rack]) for name in wanted}
+        lacks = sum(max(0, gpus - room[name]) for name, gpus in wanted.items())
+        return -len(nodes.intersection(members[rack])), lacks, sum(room.values())
+
+    return _Home(nodes, set(members[min(members, key=rank)]))
+
+
 def _place_item(
     cluster: Cluster,
     number: int,
     item: Item,
     rooms: dict[str, _Room],
-    homes: dict[str, set[str]],
+    home: _Home,
     result: NodeAssignment,
 ) -> bool:
-    full = max(gpus_of_class(node, item.gpu_class) for node in cluster)
-    mine = homes.setdefault(item.task, {gpu.node for gpu in item.liked})
+    full = cluster.full_node_gpus[item.gpu_class]
     if item.block_gpus > full:
-        empty = [name for name, room in rooms.items() if room.holds(item, full)]
-        wanted = item.blocks * (item.block_gpus // full)
-        if len(empty) < wanted:
+        chosen = _whole_nodes(cluster, item, full, rooms, home)
+        if chosen is None:
             return False
-        chosen = sorted(empty, key=lambda name: name not in mine)[:wanted]
         for name in chosen:
             rooms[name].take(item, full)
         result.whole_nodes[number] = tuple(sorted(chosen, key=list(rooms).index))
-        mine.update(chosen)
+        home.nodes.update(chosen)
         return True
+
+    def rank(name: str) -> tuple[bool, bool, int]:
+        return name not in home.nodes, name not in home.near, rooms[name].gpus[item.gpu_class]
+
+    left = item.blocks
+    fitting = [name for name, room in rooms.items() if room.holds(item, item.block_gpus)]
+    for best in sorted(fitting, key=rank):
+        here = min(left, rooms[best].most(item))
+        rooms[best].take(item, here * item.block_gpus)
+        result.blocks[number, best] = here
+        home.nodes.add(best)
+        left -= here
+        if not left:
+            return True
+    return False
+
+
+def _whole_nodes(
+    cluster: Cluster, item: Item, full: int, rooms: Mapping[str, _Room], home: _Home
+) -> list[str] | None:
+    """Choose free nodes for blocks larger than one, each block in one NVLink domain; None when too few."""
+    each = item.block_gpus // full
+    empty: dict[str, list[str]] = {}
+    for name, room in rooms.items():
+        if room.holds(item, full):
+            empty.setdefault(cluster.span_of[name], []).append(name)
+    for names in empty.values():
+        names.sort(key=lambda name: (name not in home.nodes, name not in home.near))
+    chosen: list[str] = []
     for _ in range(item.blocks):
-        fitting = [name for name, room in rooms.items() if room.holds(item, item.block_gpus)]
-        if not fitting:
-            return False
-        best = min(fitting, key=lambda name: (name not in mine, rooms[name].gpus[item.gpu_class]))
-        rooms[best].take(item, item.block_gpus)
-        result.blocks[number, best] = result.blocks.get((number, best), 0) + 1
-        mine.add(best)
-    return True
+        able = [names for names in empty.values() if len(names) >= each]
+        if not able:
+            return None
+        best = min(able, key=lambda names: (_distance(names[:each], home), len(names)))
+        chosen += best[:each]
+        del best[:each]
+    return chosen
+
+
+def _distance(names: Sequence[str], home: _Home) -> tuple[int, int]:
+    return sum(name not in home.nodes for name in names), sum(name not in home.near for name in names)
 
 
 def _place_workers(number: int, need: CpuNeed, rooms: dict[str, _Room], result: NodeAssignment) -> bool:

@@ -66,7 +66,10 @@ class _Now:
 
     def _is_whole(self, replica: tuple[GpuId, ...]) -> bool:
         nodes = {gpu.node for gpu in replica}
-        return len(nodes) == 1 or {gpu for gpu in self.cluster.gpus if gpu.node in nodes} == set(replica)
+        if len(nodes) == 1:
+            return True
+        one_span = len({self.cluster.span_of[node] for node in nodes}) == 1
+        return one_span and {gpu for gpu in self.cluster.gpus if gpu.node in nodes} == set(replica)
 
     def classes(self, roles: Sequence[Role]) -> set[str]:
         """List the GPU classes that roles are on."""

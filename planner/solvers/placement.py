@@ -10,10 +10,10 @@ from libra_plan.planner.columns.needs import block_needs
 from libra_plan.planner.columns.packing import spots
 from libra_plan.planner.plan import Column, CpuShare, Phase, PlacedRole, Pool, RoleChoice
 from libra_plan.planner.problem import HeldTask, Problem, Role, Task
-from libra_plan.planner.solvers.assignment import CpuNeed, Item, NodeAssignment, gpus_of_class
+from libra_plan.planner.solvers.assignment import CpuNeed, Item, NodeAssignment
 from libra_plan.planner.solvers.base import SolveParams
 from libra_plan.planner.solvers.cpsat_placement import assign_nodes
-from libra_plan.planner.solvers.first_fit import first_fit
+from libra_plan.planner.solvers.first_fit import first_fit, splits_racks
 from libra_plan.planner.solvers.rows import Choice
 from libra_plan.planner.solvers.worth import Candidate, TaskCandidates, host_of_held
 
@@ -50,8 +50,12 @@ def place(
     cores, host = _used_by_held(chosen, held)
     asked = (problem.cluster, items, cpu_needs, free, cores, host)
     assigned = first_fit(*asked)
-    if assigned is None or any(item.liked for item in items):
-        # Best fit failed, which proves nothing; or tasks move, and fewer moves may be possible.
+    if (
+        assigned is None
+        or any(item.liked for item in items)
+        or splits_racks(problem.cluster, items, assigned)
+    ):
+        # Best fit failed, which proves nothing; or fewer moves or fewer racks may be possible.
         assigned = assign_nodes(*asked, params, limit_s=limit_s, start=assigned)
     if assigned is None:
         return None
@@ -161,7 +165,7 @@ def _blocks_by_item(
         item = items[number]
         if number in assigned.gpus:
             continue
-        nodes = assigned.whole_nodes.get(number, ())
+        nodes = _by_span(cluster, assigned.whole_nodes.get(number, ()))
         per_block = max(1, len(nodes) // item.blocks)
         for at in range(0, len(nodes), per_block):
             group = nodes[at : at + per_block]
@@ -176,6 +180,14 @@ def _blocks_by_item(
                 result[number].append(block)
                 left[node_.id] = [gpu for gpu in left[node_.id] if gpu not in block]
     return result
+
+
+def _by_span(cluster: Cluster, nodes: Sequence[str]) -> list[str]:
+    """Sort whole nodes so that those a block is made of are in one NVLink domain, and near each other."""
+    spans = list(dict.fromkeys(cluster.span_of.values()))
+    racks = [None, *cluster.racks]
+    order = {node.id: (spans.index(cluster.span_of[node.id]), racks.index(node.rack)) for node in cluster}
+    return sorted(nodes, key=order.__getitem__)
 
 
 def _is(cluster: Cluster, gpu: GpuId, item: Item) -> bool:
@@ -217,7 +229,7 @@ def _roles(
 def _carved(cluster: Cluster, phase: Phase, outer: Sequence[Block]) -> list[list[Block]]:
     """Give each pool of a phase its blocks out of the column's larger ones, none cut by a node."""
     pools = phase.pools
-    full = max(gpus_of_class(node, pools[0].gpu_class) for node in cluster)
+    full = cluster.full_node_gpus[pools[0].gpu_class]
     wanted = [(pool.block_gpus, at) for at, pool in enumerate(pools) for _ in range(pool.blocks)]
     wanted.sort(key=lambda each: -each[0])
     size = len(outer[0])
@@ -242,10 +254,11 @@ def _replicas(
     pinned: frozenset[GpuId],
 ) -> tuple[Block, ...]:
     size = choice.layout.gpus_per_replica
-    order = {node.id: at for at, node in enumerate(cluster)}
-    full = max(gpus_of_class(node, pool.gpu_class) for node in cluster)
+    order = cluster.order_of
+    full = cluster.full_node_gpus[pool.gpu_class]
     if pinned:
-        blocks = [tuple(sorted(pinned, key=lambda gpu: (order[gpu.node], gpu.index)))]
+        spans = cluster.span_of
+        blocks = [tuple(sorted(pinned, key=lambda gpu: (spans[gpu.node], order[gpu.node], gpu.index)))]
     found: list[Block] = []
     for block in blocks:
         # a replica larger than a node is made of whole ones, a smaller one stays inside its node

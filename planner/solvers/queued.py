@@ -69,8 +69,15 @@ def _cannot_run(cluster: Cluster, task: Task) -> QueuedTask:
         "capacity",
         f"{task.id}: needs {needed} GPUs with every role apart in its smallest form, or one pool whose "
         f"memory its roles fit together; the cluster has {gpus} usable GPUs in nodes of "
-        f"{', '.join(str(n) for each in classes.values() for n in sorted(set(each.node_gpus)))}",
+        f"{', '.join(str(n) for each in classes.values() for n in sorted(set(each.node_gpus)))}"
+        f"{_left_out(cluster)}",
     )
+
+
+def _left_out(cluster: Cluster) -> str:
+    """Name who has the GPUs that no plan may use."""
+    note = cluster.usable_note()
+    return f" ({note})" if note else ""
 
 
 def _own_limits(task: Task) -> list[str]:

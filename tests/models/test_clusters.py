@@ -94,3 +94,57 @@ def test_no_gpus_is_an_error():
         uniform_cluster(0, "h200_sxm", 1e5)
     with pytest.raises(ClusterError):
         cluster_of(file_of(listed(excluded=True)))
+
+
+def test_what_is_left_out_is_told_with_its_holder_and_the_free_count():
+    """Whoever asks why a GPU is not used gets a name and a number (A002, A003)."""
+    gpus = (
+        GpuSpec(index=0),
+        GpuSpec(index=1, held_by="alice"),
+        GpuSpec(index=2, state="lost"),
+        GpuSpec(index=3, mig=True, held_by="bob"),
+    )
+    nodes = [listed(gpus=gpus), listed(id="n1", gpu_count=8, gpus=(), state="drained")]
+    nodes.append(listed(id="n2", gpu_count=2, gpus=(), held_by="alice"))
+    cluster = cluster_of(file_of(*nodes))
+    assert [str(gpu) for gpu in cluster.gpus] == ["n0:0"]
+    note = cluster.usable_note()
+    assert note.startswith("1 of 14 GPUs are usable; 3 held by alice (n0:1, n2:0, n2:1)")
+    assert "1 lost (n0:2)" in note
+    assert "8 drained (n1:0, n1:1, n1:2, ... n1:7)" in note
+    assert "1 left out because MIG is on (n0:3)" in note
+    with pytest.raises(ClusterError, match="held by alice"):
+        resolve_gpu(cluster, "n2:1")
+
+
+def test_a_cluster_that_others_hold_says_who():
+    """`no usable GPU` alone sends people looking; the holder's name does not."""
+    with pytest.raises(ClusterError, match="held by alice"):
+        cluster_of(file_of(listed(held_by="alice")))
+
+
+def test_a_price_between_nodes_counts_on_the_slowest_link_there_may_be():
+    """Prices are made before placement: with two racks the link between them, with one that of nodes."""
+    for racks, link in ((("r0", "r1"), 10.0), (("r0", "r0"), 40.0), (("r0", None), 10.0)):
+        nodes = tuple(
+            listed(id=f"n{at}", gpus=(GpuSpec(index=0),), rack=rack) for at, rack in enumerate(racks)
+        )
+        file = ClusterFile(
+            schema_version=1, nodes=nodes, inter_node_gib_per_s=40.0, inter_rack_gib_per_s=10.0
+        )
+        assert cluster_of(file).between_nodes_gib_per_s() == link
+
+
+def test_replicas_span_the_nodes_of_one_domain_once_any_is_named():
+    """A node without a domain beside nodes with one is alone; without any all nodes are together."""
+
+    def spans(*domains):
+        nodes = (
+            listed(id=f"n{at}", gpus=(GpuSpec(index=0),), nvlink_domain=d) for at, d in enumerate(domains)
+        )
+        return list(cluster_of(file_of(*nodes)).span_of.values())
+
+    assert len(set(spans(None, None))) == 1
+    first, second, third, fourth = spans("a", "a", None, None)
+    assert first == second
+    assert len({first, third, fourth}) == 3

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from oracle import best_levels, best_throughput, reference
 from oracle_columns import fewest_bins, shapes
-from random_problems import random_problem, with_running
+from random_problems import clusters_in_domains, random_problem, with_running
 
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.quantities import Estimate, Origin
@@ -79,6 +79,16 @@ def test_throughput_is_the_best_there_is(first: int) -> None:
     """No choice, placement or replan may be better than the one the solver calls optimal."""
     for seed in range(first, first + EACH):
         problem = random_problem(seed)
+        plan = check_throughput(problem, f"problem {seed}")
+        if plan is not None and seed % 2:
+            check_throughput(with_running(problem, plan, seed), f"problem {seed} replanned")
+
+
+@pytest.mark.parametrize("first", range(7000, 7080, EACH))
+def test_domains_and_racks_cost_nothing_but_what_they_forbid(first: int) -> None:
+    """No replica may cross the border of a domain, racks forbid nothing, and the best is still found."""
+    for seed in range(first, first + EACH):
+        problem = random_problem(seed, cluster=clusters_in_domains(seed))
         plan = check_throughput(problem, f"problem {seed}")
         if plan is not None and seed % 2:
             check_throughput(with_running(problem, plan, seed), f"problem {seed} replanned")

@@ -235,6 +235,8 @@ class Oracle(Columns):
 
     def _is_whole(self, replica: tuple[GpuId, ...]) -> bool:
         nodes = {gpu.node for gpu in replica}
+        if len({self.domain(node) for node in nodes}) > 1:
+            return False
         return len(nodes) == 1 or {gpu for gpu in self.cluster.gpus if gpu.node in nodes} == set(replica)
 
     def _held_state(self, way: Way, held: HeldTask) -> int:
@@ -329,7 +331,9 @@ class Oracle(Columns):
             if size % largest:
                 return []
             chosen = [
-                self._all_of(nodes, gpu_class, allowed) for nodes in combinations(full, size // largest)
+                self._all_of(nodes, gpu_class, allowed)
+                for nodes in combinations(full, size // largest)
+                if len({self.domain(node) for node in nodes}) == 1
             ]
             return [state for state in chosen if state is not None]
         found = []

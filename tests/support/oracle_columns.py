@@ -60,8 +60,14 @@ class Columns:
     def _blocks_of_empty(self, gpu_class: str, size: int) -> int:
         sizes = list(self.node_sizes.get(gpu_class, {}).values())
         largest = max(sizes, default=0)
-        if size > largest:  # whole nodes of the full size
-            return sizes.count(largest) // (size // largest) if largest and size % largest == 0 else 0
+        if size > largest:  # whole nodes of the full size, those of one domain
+            if not largest or size % largest:
+                return 0
+            full = [node for node, gpus in self.node_sizes[gpu_class].items() if gpus == largest]
+            groups = {
+                domain: [n for n in full if self.domain(n) == domain] for domain in map(self.domain, full)
+            }
+            return sum(len(nodes) // (size // largest) for nodes in groups.values())
         return sum(gpus // size for gpus in sizes)
 
     def ways(self, task: Task) -> list[Way]:
@@ -161,6 +167,13 @@ class Columns:
         ]
         return {(gpu_class, largest): max(need)}
 
+    def domain(self, node: str) -> object:
+        """Give what nodes that carry one replica have in common."""
+        own = {each.id: each.nvlink_domain for each in self.cluster.nodes}
+        if not any(own.values()):
+            return None
+        return own[node] or (node,)
+
     def _filled(self, way: Way) -> bool:
         """Tell whether every role takes all GPUs of its pool."""
         return all(
@@ -175,7 +188,11 @@ class Columns:
         size, sizes = option.layout.gpus_per_replica, self.node_sizes[option.gpu_class]
         here = {node: sum(gpu.node == node for gpu in pinned) for node in {gpu.node for gpu in pinned}}
         if size > max(sizes.values()):
-            return all(number == sizes.get(node) for node, number in here.items())
+            per_domain: dict[object, int] = {}
+            for node, number in here.items():
+                per_domain[self.domain(node)] = per_domain.get(self.domain(node), 0) + number
+            filled = all(number == sizes.get(node) for node, number in here.items())
+            return filled and all(number % size == 0 for number in per_domain.values())
         return all(number % size == 0 for number in here.values())
 
     def _pack(self, blocks: list[int], number: int) -> set[int]:

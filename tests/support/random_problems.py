@@ -50,11 +50,11 @@ NODES = [
 ]
 
 
-def random_problem(seed: int, policy: Policy = Policy.THROUGHPUT) -> Problem:
-    """Draw a problem of 1–4 tasks on up to 16 GPUs; the seed says it all."""
+def random_problem(seed: int, policy: Policy = Policy.THROUGHPUT, cluster: Cluster | None = None) -> Problem:
+    """Draw a problem of 1–4 tasks on up to 16 GPUs; the seed, and the cluster if given, say it all."""
     rng = np.random.default_rng(seed)
-    hosts = rng.random() < HOSTS
-    cluster = _cluster(rng, hosts)
+    hosts = rng.random() < HOSTS and cluster is None
+    cluster = cluster or _cluster(rng, hosts)
     large = len(cluster.gpus) > 8
     tasks = int(rng.integers(1, 4 if hosts or large else 5))
     drawn = [_task(rng, f"t{number}", cluster, hosts, 2 if large else 3) for number in range(tasks)]
@@ -121,6 +121,23 @@ def _cluster(rng, hosts: bool) -> Cluster:
     if rng.random() < 0.3:
         cluster = _without(cluster, list(cluster.gpus)[int(rng.integers(len(cluster.gpus)))])
     return cluster
+
+
+def clusters_in_domains(seed: int) -> Cluster:
+    """Draw up to six small nodes in NVLink domains, some in none, where wide replicas meet borders."""
+    rng = np.random.default_rng(seed)
+    size, count = [(2, 4), (1, 5), (1, 6), (1, 4), (2, 3)][int(rng.integers(5))]
+    names = ["d0", "d1", *([None] if rng.random() < 0.4 else [])]
+    nodes = [
+        Node(
+            f"n{number}",
+            tuple(Gpu(GpuId(f"n{number}", index), "a", MEMORY_MIB) for index in range(size)),
+            nvlink_domain=names[int(rng.integers(len(names)))],
+            rack=["r0", "r1"][int(rng.integers(2))],
+        )
+        for number in range(count)
+    ]
+    return Cluster("domains", tuple(nodes))
 
 
 def _task(rng, name: str, cluster: Cluster, hosts: bool, most_roles: int) -> Task:
