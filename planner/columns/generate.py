@@ -6,8 +6,9 @@ Everything is compared as arrays; a column is only built when somebody asks for 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +29,9 @@ __all__ = ["ColumnTable", "columns_of"]
 Phases = tuple[tuple[PoolOption, ...], ...]
 Blocks = tuple[tuple[str, int, int], ...]
 
-_MOST_GPUS = 64  # up to here columns are kept apart wherever a node or a named GPU could tell them apart
+# Up to here columns are kept apart wherever a node or a named GPU could tell them apart.
+_MOST_COMBINATIONS = 20_000
+_MOST_KEPT = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +58,8 @@ class _Draft:
 class ColumnTable:
     """The columns of a task, fastest first, and how many were beaten and dropped.
 
-    `exact` tells that none of the dropped could be placed where those that beat it cannot. On large
-    clusters, CPU cores and host memory of a node and GPUs named one by one are not looked at here.
+    `exact` tells that none of the dropped could be placed where those that beat it cannot. Where
+    that would leave too many, cores and host memory are compared over the whole column only.
     """
 
     task: Task
@@ -94,27 +97,29 @@ def columns_of(task: Task, cluster: Cluster, *, hosts_bind: bool = True) -> Colu
     A column is dropped when another is as fast, fits wherever it fits, and needs no more CPU cores
     and host memory. Where a pool goes matters for tasks with pinned or excluded GPUs, and when
     nodes may run out of cores or host memory (`hosts_bind`): columns of different shapes are then
-    compared only where every GPU takes as much.
+    compared only where every GPU takes as much, unless that leaves too many of them.
     """
     by_id = any(role.pinned_gpus or role.excluded_gpus for role in task.gpu_roles)
+    maker = _Maker(task, capacities(cluster))
+    shapes = [shape for shape in shapes_of(task) if len(shape) == 1 or not by_id]
     matters = by_id or (hosts_bind and _takes_host(task))
-    exact = len(cluster.gpus) <= _MOST_GPUS or not matters
-    rooms = capacities(cluster)
-    kept: list[_Draft] = []
-    made = 0
-    for shape in shapes_of(task):
-        if by_id and len(shape) > 1:
-            continue  # pools of two phases overlap; pins are kept within one phase
-        drafts = list(_drafts_of_shape(task, shape, rooms, matters and exact))
-        made += len(drafts)
-        kept.extend(_undominated(drafts, rooms, task.min_gpus) if by_id and not exact else drafts)
-    if matters and exact:
-        # uneven columns were compared within their shapes, those of pinned GPUs too
-        even = [] if by_id else [draft for draft in kept if draft.even]
-        uneven = [draft for draft in kept if by_id or not draft.even]
-        kept = [*_undominated(even, rooms, task.min_gpus), *uneven]
-    elif not by_id:
-        kept = _undominated(kept, rooms, task.min_gpus)
+    if matters and maker.combinations(shapes) <= _MOST_COMBINATIONS:
+        found = [draft for shape in shapes for draft in maker.drafts(shape, pool_by_pool=True)]
+        # uneven columns were compared within their shapes, those of named GPUs too
+        even = [] if by_id else [draft for draft in found if draft.even]
+        kept = [*maker.undominated(even), *(draft for draft in found if by_id or not draft.even)]
+        if len(kept) <= _MOST_KEPT:
+            return _table(task, kept, len(found), exact=True)
+    each = [list(maker.drafts(shape, pool_by_pool=False)) for shape in shapes]
+    found = [draft for drafts in each for draft in drafts]
+    if by_id:  # pools are in other places in every shape
+        kept = [draft for drafts in each for draft in maker.undominated(drafts)]
+    else:
+        kept = maker.undominated(found)
+    return _table(task, kept, len(found), exact=not matters)
+
+
+def _table(task: Task, kept: list[_Draft], made: int, *, exact: bool) -> ColumnTable:
     kept.sort(key=lambda draft: (draft.seconds, draft.gpus, draft.blocks))
     return ColumnTable(task, tuple(kept), made - len(kept), exact)
 
@@ -128,76 +133,114 @@ def _takes_host(task: Task) -> bool:
     )
 
 
-def _drafts_of_shape(
-    task: Task, shape: Shape, rooms: Mapping[str, ClassCapacity], pool_by_pool: bool
-) -> Iterator[_Draft]:
-    most = sum(each.gpus for each in rooms.values())
-    most = most if task.max_gpus is None else min(task.max_gpus, most)
-    if len(shape) == 1:
-        found = _one_phase(task, shape, rooms, most, pool_by_pool)
-    else:
-        found = (each for room in rooms.values() for each in _several_phases(task, shape, room, most))
-    for phases, blocks, seconds in found:
-        draft = _draft(task, phases, blocks, seconds)
-        if _has_room(blocks, rooms) and task.min_gpus <= draft.gpus <= most:
-            yield draft
+class _Maker:
+    """Makes the drafts of one task; the options of a pool are made once for all shapes."""
 
+    def __init__(self, task: Task, rooms: Mapping[str, ClassCapacity]) -> None:
+        self.task = task
+        self.rooms = rooms
+        self.full = {name: each.full_node_gpus for name, each in rooms.items()}
+        gpus = sum(each.gpus for each in rooms.values())
+        self.most = gpus if task.max_gpus is None else min(task.max_gpus, gpus)
+        self._options: dict[tuple[tuple[int, ...], str, MemoryMode | None], list[PoolOption]] = {}
 
-def _has_room(blocks: Blocks, rooms: Mapping[str, ClassCapacity]) -> bool:
-    taken: Counter[str] = Counter()
-    for name, size, number in blocks:
-        taken[name] += size * number
-        if number > rooms[name].rooms(size):
-            return False
-    return all(gpus <= rooms[name].gpus for name, gpus in taken.items())
+    def options(self, pool: tuple[int, ...], gpu_class: str, mode: MemoryMode | None) -> list[PoolOption]:
+        """List the options of a pool on one GPU class."""
+        key = (pool, gpu_class, mode)
+        if key not in self._options:
+            self._options[key] = pool_options(
+                [self.task.gpu_roles[number] for number in pool],
+                self.rooms[gpu_class],
+                between_phases=mode,
+                fill=self.task.roles_fill_pools,
+                least_gpus=self.task.min_gpus,
+            )
+        return self._options[key]
 
+    def of_any_class(self, pool: tuple[int, ...]) -> list[PoolOption]:
+        """List the options of a pool that has its GPUs to itself."""
+        return [option for name in self.rooms for option in self.options(pool, name, None)]
 
-def _options(
-    task: Task, pool: tuple[int, ...], rooms: Iterable[ClassCapacity], mode: MemoryMode | None
-) -> list[PoolOption]:
-    roles = [task.gpu_roles[number] for number in pool]
-    fill, least = task.roles_fill_pools, task.min_gpus
-    return [
-        option
-        for capacity in rooms
-        for option in pool_options(roles, capacity, between_phases=mode, fill=fill, least_gpus=least)
-    ]
+    def combinations(self, shapes: Sequence[Shape]) -> int:
+        """Count the combinations of options of the one-phase shape that has most."""
+        one_phase = [shape[0] for shape in shapes if len(shape) == 1]
+        counts = (prod(len(self.of_any_class(pool)) for pool in pools) for pools in one_phase)
+        return max(counts, default=0)
 
+    def drafts(self, shape: Shape, *, pool_by_pool: bool) -> Iterator[_Draft]:
+        """Make the drafts of one shape that there is room for."""
+        if len(shape) == 1:
+            found = self._one_phase(shape, pool_by_pool)
+        else:
+            found = (each for room in self.rooms.values() for each in self._several_phases(shape, room))
+        for phases, blocks, seconds in found:
+            draft = _draft(self.task, phases, blocks, seconds)
+            if self._has_room(blocks) and self.task.min_gpus <= draft.gpus <= self.most:
+                yield draft
 
-def _one_phase(
-    task: Task, shape: Shape, rooms: Mapping[str, ClassCapacity], gpus: int, pool_by_pool: bool
-) -> Iterator[tuple[Phases, Blocks, float]]:
-    """List phases of one-phase columns; each pool may be of another GPU class."""
-    options = [_options(task, pool, rooms.values(), None) for pool in shape[0]]
-    if not all(options):
-        return
-    full = {name: each.full_node_gpus for name, each in rooms.items()}
-    least = task.min_gpus
-    table = phase_table(options, task.coupling, gpus, full, pool_by_pool=pool_by_pool, least_gpus=least)
-    seconds = table.time_s(task.coupling)
-    for row in range(len(table)):
-        numbers = zip(table.kinds, table.blocks[row], strict=True)
-        blocks = tuple((name, size, int(number)) for (name, size), number in numbers if number)
-        yield (table.pools(row),), blocks, float(seconds[row])
+    def _has_room(self, blocks: Blocks) -> bool:
+        taken: Counter[str] = Counter()
+        for name, size, number in blocks:
+            taken[name] += size * number
+            if number > self.rooms[name].rooms(size):
+                return False
+        return all(gpus <= self.rooms[name].gpus for name, gpus in taken.items())
 
+    def _one_phase(self, shape: Shape, pool_by_pool: bool) -> Iterator[tuple[Phases, Blocks, float]]:
+        """List phases of one-phase columns; each pool may be of another GPU class."""
+        options = [self.of_any_class(pool) for pool in shape[0]]
+        if not all(options):
+            return
+        table = phase_table(
+            options,
+            self.task.coupling,
+            self.most,
+            self.full,
+            pool_by_pool=pool_by_pool,
+            least_gpus=self.task.min_gpus,
+        )
+        seconds = table.time_s(self.task.coupling)
+        for row in range(len(table)):
+            numbers = zip(table.kinds, table.blocks[row], strict=True)
+            blocks = tuple((name, size, int(number)) for (name, size), number in numbers if number)
+            yield (table.pools(row),), blocks, float(seconds[row])
 
-def _several_phases(
-    task: Task, shape: Shape, capacity: ClassCapacity, gpus: int
-) -> Iterator[tuple[Phases, Blocks, float]]:
-    full = {capacity.gpu_class: capacity.full_node_gpus}
-    for mode in MemoryMode:
-        options = [[_options(task, pool, (capacity,), mode) for pool in pools] for pools in shape]
-        if not all(all(each) for each in options):
-            continue
-        known = [
-            phase_table(each, task.coupling, gpus, full, between_phases=mode, least_gpus=task.min_gpus)
-            for each in options
-        ]
-        seconds = [table.time_s(task.coupling) for table in known]
-        for block_gpus, number, rows in shared_phases(known, task.coupling, capacity, task.min_gpus):
-            phases = tuple(table.pools(row) for table, row in zip(known, rows, strict=True))
-            time_s = sum(float(each[row]) for each, row in zip(seconds, rows, strict=True))
-            yield phases, ((capacity.gpu_class, block_gpus, number),), time_s
+    def _several_phases(
+        self, shape: Shape, capacity: ClassCapacity
+    ) -> Iterator[tuple[Phases, Blocks, float]]:
+        task, name = self.task, capacity.gpu_class
+        for mode in MemoryMode:
+            options = [[self.options(pool, name, mode) for pool in pools] for pools in shape]
+            if not all(all(each) for each in options):
+                continue
+            known = [
+                phase_table(
+                    each, task.coupling, self.most, self.full, between_phases=mode, least_gpus=task.min_gpus
+                )
+                for each in options
+            ]
+            seconds = [table.time_s(task.coupling) for table in known]
+            for block_gpus, number, rows in shared_phases(known, task.coupling, capacity, task.min_gpus):
+                phases = tuple(table.pools(row) for table, row in zip(known, rows, strict=True))
+                time_s = sum(float(each[row]) for each, row in zip(seconds, rows, strict=True))
+                yield phases, ((name, block_gpus, number),), time_s
+
+    def undominated(self, drafts: Sequence[_Draft]) -> list[_Draft]:
+        """Keep drafts that no other beats in time, blocks of every size, cores and host memory.
+
+        Those of even drafts are compared by the GPU too, since a node may have little for each.
+        """
+        if not drafts:
+            return []
+        more = [-min(draft.gpus, self.task.min_gpus) for draft in drafts]
+        columns = [*_needs(drafts, self.full).T, [draft.seconds for draft in drafts], more]
+        measures = [[draft.cores for draft in drafts], [draft.host_mib for draft in drafts]]
+        if all(draft.even for draft in drafts):
+            measures = [[value / d.gpus for value, d in zip(each, drafts, strict=True)] for each in measures]
+        for values in measures:
+            if len(set(values)) > 1:
+                columns.append(values)
+        return [drafts[number] for number in undominated(np.column_stack(columns).astype(np.float64))]
 
 
 def _draft(task: Task, phases: Phases, blocks: Blocks, seconds: float) -> _Draft:
@@ -215,27 +258,7 @@ def _draft(task: Task, phases: Phases, blocks: Blocks, seconds: float) -> _Draft
     return _Draft(phases, blocks, seconds + handover_s, cores, host, even)
 
 
-def _undominated(
-    drafts: Sequence[_Draft], rooms: Mapping[str, ClassCapacity], least_gpus: int
-) -> list[_Draft]:
-    """Keep drafts that no other beats in time, blocks of every size, cores and host memory.
-
-    Those of even drafts are compared by the GPU too, since a node may have little for each.
-    """
-    if not drafts:
-        return []
-    more = [-min(draft.gpus, least_gpus) for draft in drafts]
-    columns = [*_needs(drafts, rooms).T, [draft.seconds for draft in drafts], more]
-    measures = [[draft.cores for draft in drafts], [draft.host_mib for draft in drafts]]
-    if all(draft.even for draft in drafts):
-        measures = [[value / d.gpus for value, d in zip(each, drafts, strict=True)] for each in measures]
-    for values in measures:
-        if len(set(values)) > 1:
-            columns.append(values)
-    return [drafts[number] for number in undominated(np.column_stack(columns).astype(np.float64))]
-
-
-def _needs(drafts: Sequence[_Draft], rooms: Mapping[str, ClassCapacity]) -> NDArray[np.int64]:
+def _needs(drafts: Sequence[_Draft], full_node_gpus: Mapping[str, int]) -> NDArray[np.int64]:
     """Measure blocks class by class, shape (drafts, classes × sizes)."""
     kinds = sorted({(name, size) for draft in drafts for name, size, _ in draft.blocks})
     at = {kind: number for number, kind in enumerate(kinds)}
@@ -243,4 +266,4 @@ def _needs(drafts: Sequence[_Draft], rooms: Mapping[str, ClassCapacity]) -> NDAr
     for row, draft in enumerate(drafts):
         for name, size, number in draft.blocks:
             counts[row, at[name, size]] = number
-    return at_least(counts, kinds, {name: each.full_node_gpus for name, each in rooms.items()})
+    return at_least(counts, kinds, full_node_gpus)
