@@ -36,6 +36,14 @@ class PolicyName(str, Enum):
     MAX_MIN = "max-min"
 
 
+class SolverName(str, Enum):
+    """Who chooses among the ways to run each task."""
+
+    CP_SAT = "cp-sat"
+    HIGHS = "highs"
+    CBC = "cbc"
+
+
 Profiles = Annotated[
     Path, typer.Argument(help="Profiles folder with workload.yaml; a path, or the name of a shipped one.")
 ]
@@ -47,6 +55,7 @@ Local = Annotated[bool, typer.Option("--local", help="Plan for the GPUs of this 
 PolicyOption = Annotated[PolicyName, typer.Option(help="What to maximise.")]
 TimeLimit = Annotated[float, typer.Option("--time-limit", help="Seconds to search.", min=0.01)]
 Gap = Annotated[float, typer.Option(help="Stop at this proven relative gap.", min=0.0)]
+SolverOption = Annotated[SolverName, typer.Option("--solver", help="Who searches; the others are a check.")]
 Deterministic = Annotated[bool, typer.Option("--deterministic", help="The same plan bit for bit.")]
 AllowPrior = Annotated[
     bool, typer.Option("--allow-prior", help="Let models answer beyond what was measured, and say so.")
@@ -99,6 +108,7 @@ def solve(
     policy: PolicyOption = PolicyName.THROUGHPUT,
     time_limit: TimeLimit = 10.0,
     gap: Gap = 1e-5,
+    solver: SolverOption = SolverName.CP_SAT,
     deterministic: Deterministic = False,
     running: Running = None,
     out: Annotated[Path | None, typer.Option(help="Folder to write the manifest to.")] = None,
@@ -126,7 +136,7 @@ def solve(
         ahead_steps=ahead_steps,
     )
     _warn(inputs)
-    plan = verified_plan(inputs.problem, _params(time_limit, gap, deterministic, seed))
+    plan = verified_plan(inputs.problem, _params(time_limit, gap, deterministic, seed, solver))
     manifest = _settle(inputs, plan, name, out)
     if form is Form.TABLE:
         render.print_plan(inputs.problem, plan)
@@ -190,10 +200,14 @@ def _draw(picture: Path, inputs: Inputs, plan: Plan) -> None:
     render.note(f"written: {picture}")
 
 
-def _params(time_limit: float, gap: float, deterministic: bool, seed: int) -> SolveParams:
-    from libra_plan.planner.solvers.base import SolveParams
+def _params(
+    time_limit: float, gap: float, deterministic: bool, seed: int, solver: SolverName
+) -> SolveParams:
+    from libra_plan.planner.solvers.base import Backend, SolveParams
 
-    return SolveParams(time_limit_s=time_limit, gap=gap, deterministic=deterministic, seed=seed)
+    return SolveParams(
+        time_limit_s=time_limit, gap=gap, deterministic=deterministic, seed=seed, solver=Backend(solver.value)
+    )
 
 
 def _warn(inputs: Inputs) -> None:
@@ -237,6 +251,7 @@ def explain(
     policy: PolicyOption = PolicyName.THROUGHPUT,
     time_limit: TimeLimit = 10.0,
     gap: Gap = 1e-5,
+    solver: SolverOption = SolverName.CP_SAT,
     deterministic: Deterministic = False,
     running: Running = None,
     allow_prior: AllowPrior = False,
@@ -259,7 +274,7 @@ def explain(
         ahead_steps=ahead_steps,
     )
     _warn(inputs)
-    params = _params(time_limit, gap, deterministic, seed)
+    params = _params(time_limit, gap, deterministic, seed, solver)
     plan = verified_plan(inputs.problem, params)
     explanation = run(inputs.problem, plan, params)
     if form is Form.TABLE:
