@@ -6,8 +6,9 @@ set (with everything that needs even more) is forbidden.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from libra_plan.planner.problem import Problem
 from libra_plan.planner.solvers.backends import MasterResult
@@ -86,6 +87,9 @@ class Search:
         """Ask for the best choice, cut it when it cannot be placed, and ask again."""
         while True:
             result = choose()
+            if self.cuts and not all(each.exact for each in self.tasks):
+                # a dropped column might be placed where the one that was cut for it cannot
+                result = replace(result, bound=math.inf, optimal=False, infeasible=False)
             if result.choice is None:
                 return result, None
             placed = self.place(result.choice)
