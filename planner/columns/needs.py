@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from libra_plan.planner.columns.capacity import replicas_per_block
 from libra_plan.planner.columns.packing import are_nested
 from libra_plan.planner.plan import Column
 
-__all__ = ["BlockNeed", "block_needs", "fits_where", "gpus_in_blocks", "host_needs", "takes_no_more"]
+__all__ = ["BlockNeed", "block_needs", "fits_where", "gpus_at_least", "gpus_in_blocks", "host_needs", "takes_no_more"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +59,16 @@ def gpus_in_blocks(column: Column, gpu_class: str, at_least: int, full_node_gpus
     The count is a valid demand on all the blocks of that size there are, for sizes that do not
     nest and blocks of whole nodes too: it is what fits in the column's blocks.
     """
+    return gpus_at_least(column.blocks, gpu_class, at_least, full_node_gpus)
+
+
+def gpus_at_least(
+    blocks: Iterable[tuple[str, int, int]], gpu_class: str, at_least: int, full_node_gpus: int
+) -> int:
+    """Count the same for blocks that are no column yet."""
     return at_least * sum(
         replicas_per_block(size, at_least, full_node_gpus) * number
-        for name, size, number in column.blocks
+        for name, size, number in blocks
         if name == gpu_class and size >= at_least
     )
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from libra_plan.models.topology import Cluster
 from libra_plan.planner.solvers.rows import Choice, Row
 from libra_plan.planner.solvers.worth import TaskCandidates
@@ -40,23 +42,33 @@ def equal_split(tasks: Sequence[TaskCandidates], rows: Sequence[Row], cluster: C
 
 def greedy(tasks: Sequence[TaskCandidates], rows: Sequence[Row]) -> Choice:
     """Raise, again and again, the task whose next column gains most worth per further GPU."""
-    choice: Choice = {}
+    entries = [(t, c) for t, each in enumerate(tasks) for c in range(len(each.candidates))]
+    if not entries:
+        return {}
+    at = {entry: number for number, entry in enumerate(entries)}
+    shared = [row for row in rows if not row.name.startswith("one:")]
+    takes = np.zeros((len(entries), len(shared)))
+    for number, row in enumerate(shared):
+        for entry, coefficient in row.coefficients.items():
+            takes[at[entry], number] = coefficient
+    task = np.array([t for t, _ in entries])
+    worth = np.array([tasks[t].candidates[c].worth for t, c in entries])
+    gpus = np.array([float(tasks[t].candidates[c].column.gpus) for t, c in entries])
+    left = np.array([row.limit for row in shared]) + 1e-9
+    now = np.full(len(tasks), -1)
     while True:
-        best: tuple[float, int, int] | None = None
-        for t, each in enumerate(tasks):
-            now = each.candidates[choice[t]] if t in choice else None
-            worth, gpus = (now.worth, now.column.gpus) if now else (0.0, 0)
-            for c, entry in enumerate(each.candidates):
-                more = entry.column.gpus - gpus
-                gain = entry.worth - worth
-                if gain <= 1e-12:
-                    continue
-                rate = gain / max(more, 1e-3)
-                if (best is None or rate > best[0]) and fits_rows(rows, choice | {t: c}):
-                    best = (rate, t, c)
-        if best is None:
-            return choice
-        choice[best[1]] = best[2]
+        runs = now[task] >= 0
+        had = np.where(runs, now[task], 0)
+        gain = worth - np.where(runs, worth[had], 0.0)
+        more = gpus - np.where(runs, gpus[had], 0.0)
+        fits = (takes - np.where(runs[:, None], takes[had], 0.0) <= left).all(axis=1)
+        rate = np.where((gain > 1e-12) & fits, gain / np.maximum(more, 1e-3), -1.0)
+        best = int(rate.argmax())
+        if rate[best] <= 0.0:
+            return {t: entries[number][1] for t, number in enumerate(now) if number >= 0}
+        before = now[task[best]]
+        left -= takes[best] - (takes[before] if before >= 0 else 0.0)
+        now[task[best]] = best
 
 
 def keep_running(tasks: Sequence[TaskCandidates]) -> Choice:

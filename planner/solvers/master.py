@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from libra_plan.planner.problem import Problem
 from libra_plan.planner.solvers.backends import MasterResult
 from libra_plan.planner.solvers.base import SolveParams
+from libra_plan.planner.solvers.focus import Focus
 from libra_plan.planner.solvers.placement import TaskPlacement, place
 from libra_plan.planner.solvers.rows import Choice, Row, cut_row
 from libra_plan.planner.solvers.worth import TaskCandidates
@@ -60,6 +61,8 @@ class Search:
     rows: list[Row]
     params: SolveParams
     budget: Budget
+    focus: Focus | None = None
+    """Given when `tasks` hold only candidates near the best; its bound is that of all."""
     cuts: int = 0
     _known: dict[tuple[tuple[int, int], ...], dict[int, TaskPlacement] | None] = field(default_factory=dict)
 
@@ -107,6 +110,8 @@ class Search:
         conflict = dict(choice)
         for t in list(conflict):
             fewer = {other: c for other, c in conflict.items() if other != t}
+            if self.ended:
+                break
             if fewer and self.place(fewer) is None:
                 conflict = fewer
         return conflict

@@ -43,6 +43,8 @@ def normalised(search: Search, choice: Choice) -> list[float]:
 
 def throughput(search: Search, hint: Choice | None) -> Outcome:
     """Maximise Σ weight · normalised throughput − switch cost."""
+    if search.focus is not None:
+        return _near_focus(search, search.focus.bound, hint or {})
     bounds: dict[str, float] = {}
     relaxed = lp_bound(search.tasks, search.rows)
     if relaxed is not None:
@@ -54,6 +56,20 @@ def throughput(search: Search, hint: Choice | None) -> Outcome:
     if result.bound < float("inf") and not result.infeasible:
         bounds[search.params.solver.value] = result.bound
     return Outcome(placed, bounds, (), result.infeasible)
+
+
+def _near_focus(search: Search, bound: float, chosen: Choice) -> Outcome:
+    """Place the choice made over all columns; search near it when it cannot be, or is too far off."""
+    bounds = {"columns": bound}
+    _report(search, None, bound)
+    placed = search.place(chosen)
+    value = sum(search.tasks[t].candidates[c].worth for t, c in chosen.items())
+    if placed is not None and bound - value <= search.params.gap * max(abs(value), 1e-9):
+        return Outcome(placed, bounds)
+    _, other = search.until_placed(
+        lambda: _ask(search, worths(search), (), chosen, known_bound=bound, reported=True)
+    )
+    return Outcome(other or placed, bounds)
 
 
 def _ask(

@@ -11,14 +11,19 @@ from libra_plan.planner.problem import Policy, Problem
 from libra_plan.planner.solvers.backends import maximise
 from libra_plan.planner.solvers.base import SolveParams, SolveResult, Termination, TerminationReason
 from libra_plan.planner.solvers.baselines import equal_split, fits_rows, greedy, keep_running
+from libra_plan.planner.solvers.colgen.search import Limits
+from libra_plan.planner.solvers.focus import Focus, focus
 from libra_plan.planner.solvers.master import Budget, Placed, Search
 from libra_plan.planner.solvers.moves import move_values
 from libra_plan.planner.solvers.policies import Outcome, max_min, normalised, throughput
 from libra_plan.planner.solvers.queued import queued_tasks
 from libra_plan.planner.solvers.rows import Choice, master_rows, no_good_row, worth_row
-from libra_plan.planner.solvers.worth import TaskCandidates, candidates_of
+from libra_plan.planner.solvers.worth import TaskCandidates, priced_tasks
 
 __all__ = ["solve"]
+
+_MANY = 2_000  # columns; up to here CP-SAT over all of them proves more, sooner
+_NO_LIMIT_S = 1e6  # a deterministic solve ends by its gap, not by the clock
 
 
 def solve(
@@ -37,19 +42,20 @@ def solve(
     measures throughput against the fair shares of another problem, so that the two objectives can
     be compared. With `other_than` the best plan is sought that is not this one.
     """
-    tasks = candidates_of(problem, shares_of or problem)
+    budget = Budget.of(params.time_limit_s, clock)
+    tasks, focused = _candidates(problem, shares_of or problem, params, budget)
     if not any(each.candidates for each in tasks):
         reasons = _reasons(problem, tasks)
         return SolveResult(None, Termination(TerminationReason.INFEASIBLE, reasons or "no task was given"))
     forbidden = _hinted(tasks, other_than)
     not_that = [] if forbidden is None else [no_good_row(tasks, forbidden)]
     rows = [*master_rows(tasks, problem.cluster), *not_that]
-    search = Search(problem, tasks, rows, params, Budget.of(params.time_limit_s, clock))
-    baselines = {
-        name: each for name, each in _baselines(search).items() if fits_rows(not_that, each.choice)
-    }
+    search = Search(problem, tasks, rows, params, budget, focused)
+    baselines = {name: each for name, each in _baselines(search).items() if fits_rows(not_that, each.choice)}
     start = _best(search, list(baselines.values()))
     first = _hinted(tasks, hint) or (start.choice if start else None)
+    if focused is not None:
+        first = dict.fromkeys(focused.chosen, 0)  # its choice is each task's first candidate
     ask = max_min if problem.policy is Policy.MAX_MIN else throughput
     outcome = ask(search, first)
     placed = _best(search, [each for each in (outcome.placed, start) if each is not None])
@@ -59,6 +65,19 @@ def solve(
     plan = _plan(search, placed, outcome, baselines)
     reason = TerminationReason(plan.certificate.status.value)
     return SolveResult(plan, Termination(reason, f"gap {plan.certificate.gap:.2e}", plan.certificate.bound))
+
+
+def _candidates(
+    problem: Problem, shares_of: Problem, params: SolveParams, budget: Budget
+) -> tuple[list[TaskCandidates], Focus | None]:
+    """Build all candidates, or those near the best choice when there are very many."""
+    priced = priced_tasks(problem, shares_of)
+    if problem.policy is not Policy.THROUGHPUT or sum(map(len, priced)) <= _MANY:
+        return [each.candidates() for each in priced], None
+    limit_s = _NO_LIMIT_S if params.deterministic else budget.left_s / 2
+    limits = Limits(time_limit_s=limit_s, gap=params.gap / 2, seed=params.seed)
+    focused = focus(priced, problem.cluster, limits, clock=budget.clock)
+    return [each.candidates(numbers) for each, numbers in zip(priced, focused.numbers, strict=True)], focused
 
 
 def _reasons(problem: Problem, tasks: Sequence[TaskCandidates]) -> str:

@@ -7,7 +7,8 @@ worth      = weight · normalised · (1 − restart_s ÷ horizon_s when the task
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -21,11 +22,13 @@ from libra_plan.planner.solvers.held import held_columns
 
 __all__ = [
     "Candidate",
+    "PricedTask",
     "TaskCandidates",
     "candidates_of",
     "fair_share_gpus",
     "host_of_held",
     "hosts_may_bind",
+    "priced_tasks",
     "reference_steps_per_s",
 ]
 
@@ -34,22 +37,23 @@ __all__ = [
 class Candidate:
     """A column as the master sees it. `held` is set when it keeps the GPUs the task runs on.
 
-    It then takes exactly those: `held_gpus` lists (GPU class, GPUs) node by node.
+    It then takes exactly those: `held_gpus` lists (GPU class, GPUs, span) node by node.
     """
 
     column: Column
     normalised: float
     worth: float
     held: HeldTask | None = None
-    held_gpus: tuple[tuple[str, int], ...] = ()
+    held_gpus: tuple[tuple[str, int, str], ...] = ()
     held_host: tuple[float, float] = (0.0, 0.0)
 
     def gpus_in_blocks(self, gpu_class: str, at_least: int, full_node_gpus: int) -> int:
         """Count the GPUs it takes in blocks of at least one size."""
         if self.held is None:
             return gpus_in_blocks(self.column, gpu_class, at_least, full_node_gpus)
-        here = [gpus for name, gpus in self.held_gpus if name == gpu_class]
-        return at_least * block_rooms(here, at_least, full_node_gpus)
+        here = [gpus for name, gpus, _ in self.held_gpus if name == gpu_class]
+        spans = [span for name, _, span in self.held_gpus if name == gpu_class]
+        return at_least * block_rooms(here, at_least, full_node_gpus, spans)
 
     @property
     def host(self) -> tuple[float, float]:
@@ -103,14 +107,91 @@ def reference_steps_per_s(columns: ColumnTable, share: float) -> float | None:
     return float(share / columns.gpus[smallest] / columns.seconds[smallest])
 
 
-def candidates_of(problem: Problem, shares_of: Problem) -> list[TaskCandidates]:
-    """List every task's candidates: its columns, and the placement it already holds.
+@dataclass(frozen=True, slots=True)
+class PricedTask:
+    """A task with all its columns, none of them built yet, and the placements it may keep.
+
+    `stay` is the share of the horizon that is left after a move.
+    """
+
+    task: Task
+    table: ColumnTable
+    reference: float | None
+    held: tuple[Candidate, ...]
+    stay: float
+    running: bool
+
+    def __len__(self) -> int:
+        return 0 if self.reference is None else len(self.table) + len(self.held)
+
+    def candidates(self, numbers: Sequence[int] | None = None) -> TaskCandidates:
+        """Build candidates: all, kept placements first, or those of some numbers in their order.
+
+        Kept placements are numbered after the columns.
+        """
+        if self.reference is None:
+            found: tuple[Candidate, ...] = ()
+        elif numbers is None:
+            found = (*self.held, *(self._moved(number) for number in range(len(self.table))))
+        else:
+            found = tuple(self._candidate(number) for number in numbers)
+        exact = numbers is None and self.table.exact
+        return TaskCandidates(self.task, found, self.reference, self.table.dropped, self.running, exact)
+
+    def _candidate(self, number: int) -> Candidate:
+        kept = number - len(self.table)
+        return self.held[kept] if kept >= 0 else self._moved(number)
+
+    def _moved(self, number: int) -> Candidate:
+        column = self.table.column(number)
+        normalised = column.steps_per_s / (self.reference or 1.0)
+        return Candidate(column, normalised, self.task.weight * normalised * self.stay)
+
+
+def priced_tasks(problem: Problem, shares_of: Problem) -> list[PricedTask]:
+    """Generate every task's columns and price what it holds; alike tasks are generated once.
 
     Fair shares are those of `shares_of`, nearly always the problem itself.
     """
     held_tasks = {held.task: held for held in problem.running}
     bind = hosts_may_bind(problem)
-    return [_of_task(problem, task, held_tasks.get(task.id), shares_of, bind) for task in problem.tasks]
+    known: dict[tuple[Task, str], ColumnTable] = {}
+
+    def table(task: Task, cluster: Cluster, name: str) -> ColumnTable:
+        alike = replace(task, id="", weight=1.0, restart_s=0.0)
+        if (alike, name) not in known:
+            known[alike, name] = columns_of(alike, cluster, hosts_bind=bind)
+        return replace(known[alike, name], task=task)
+
+    priced = []
+    for task in problem.tasks:
+        columns = table(task, problem.cluster, "own")
+        of_shares = columns if shares_of is problem else table(task, shares_of.cluster, "shares")
+        reference = reference_steps_per_s(of_shares, fair_share_gpus(shares_of, task))
+        held = held_tasks.get(task.id)
+        stay = 1.0 if held is None else max(0.0, 1.0 - task.restart_s / problem.horizon_s)
+        kept = _kept(problem, task, held, reference)
+        priced.append(PricedTask(task, columns, reference, kept, stay, held is not None))
+    return priced
+
+
+def candidates_of(problem: Problem, shares_of: Problem) -> list[TaskCandidates]:
+    """Build every candidate of every task."""
+    return [each.candidates() for each in priced_tasks(problem, shares_of)]
+
+
+def _kept(
+    problem: Problem, task: Task, held: HeldTask | None, reference: float | None
+) -> tuple[Candidate, ...]:
+    """Price the placements a running task may keep."""
+    if held is None or reference is None:
+        return ()
+    found = []
+    for column in held_columns(problem, task, held):
+        normalised = column.steps_per_s / reference
+        on, host = _taken(problem.cluster, column, held)
+        found.append(Candidate(column, normalised, task.weight * normalised, held, on, host))
+    return tuple(found)
 
 
 def hosts_may_bind(problem: Problem) -> bool:
@@ -132,34 +213,15 @@ def _most_host_mib(role: Role) -> float:
     )
 
 
-def _of_task(
-    problem: Problem, task: Task, held: HeldTask | None, shares_of: Problem, hosts_bind: bool
-) -> TaskCandidates:
-    columns = columns_of(task, problem.cluster, hosts_bind=hosts_bind)
-    of_shares = columns if shares_of is problem else columns_of(task, shares_of.cluster)
-    reference = reference_steps_per_s(of_shares, fair_share_gpus(shares_of, task))
-    found: list[Candidate] = []
-    if reference is not None:
-        for kept in held_columns(problem, task, held) if held is not None else ():
-            normalised = kept.steps_per_s / reference
-            worth = task.weight * normalised
-            on, host = _taken(problem.cluster, kept, held)
-            found.append(Candidate(kept, normalised, worth, held, on, host))
-        stay = 1.0 if held is None else max(0.0, 1.0 - task.restart_s / problem.horizon_s)
-        for column in columns.columns:
-            normalised = column.steps_per_s / reference
-            found.append(Candidate(column, normalised, task.weight * normalised * stay))
-    return TaskCandidates(task, tuple(found), reference, columns.dropped, held is not None, columns.exact)
-
-
 def _taken(
     cluster: Cluster, column: Column, held: HeldTask | None
-) -> tuple[tuple[tuple[str, int], ...], tuple[float, float]]:
+) -> tuple[tuple[tuple[str, int, str], ...], tuple[float, float]]:
     """Count the GPUs a kept task takes node by node, and the cores and host memory of all of them."""
     per_gpu = host_of_held(column, held) if held else {}
     nodes = Counter((cluster.gpus[gpu].gpu_class, gpu.node) for gpu in per_gpu)
     cores, host_mib = (sum(need[at] for need in per_gpu.values()) for at in (0, 1))
-    return tuple((name, gpus) for (name, _), gpus in nodes.items()), (cores, host_mib)
+    taken = tuple((name, gpus, cluster.span_of[node]) for (name, node), gpus in nodes.items())
+    return taken, (cores, host_mib)
 
 
 def host_of_held(column: Column, held: HeldTask) -> dict[GpuId, tuple[float, float]]:

@@ -1,0 +1,115 @@
+"""Many columns, few that matter: column generation finds the best choice, a bound, and what is near it.
+
+The master, placement, cuts and the fewest-moves pass then work on those few. The bound is that of
+all columns (`colgen`: prices for every row, and no column of any task beats them), so it holds for
+the whole problem.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from libra_plan.models.topology import Cluster
+from libra_plan.planner.columns.capacity import ClassCapacity, capacities
+from libra_plan.planner.columns.needs import gpus_at_least
+from libra_plan.planner.solvers.colgen.resources import Resources
+from libra_plan.planner.solvers.colgen.search import Limits, Progress, optimise
+from libra_plan.planner.solvers.colgen.table import TableOracle
+from libra_plan.planner.solvers.worth import PricedTask
+
+__all__ = ["Focus", "focus"]
+
+Floats = NDArray[np.float64]
+
+_NEAR = 12  # columns kept per task beside the chosen one
+
+
+@dataclass(frozen=True, slots=True)
+class Focus:
+    """Per task the numbers of the columns worth looking at, the chosen one first, and the bound."""
+
+    numbers: tuple[tuple[int, ...], ...]
+    chosen: dict[int, int]
+    bound: float
+
+
+def focus(
+    priced: Sequence[PricedTask],
+    cluster: Cluster,
+    limits: Limits,
+    *,
+    progress: Progress | None = None,
+    clock: Callable[[], float],
+) -> Focus:
+    """Solve the choice over all columns and keep the best columns of each task at its prices.
+
+    Held placements are columns too, numbered after the others. Always answers; at the time limit
+    the bound is what has been proven by then.
+    """
+    rooms = capacities(cluster)
+    kinds = _kinds(priced, rooms)
+    demands: dict[int, Floats] = {}
+    oracles = []
+    for each in priced:
+        key = id(each.table.drafts)  # identical tasks share their drafts
+        if key not in demands:
+            demands[key] = _demands(each, kinds, rooms)
+        oracles.append(_oracle(each, demands[key], kinds, rooms))
+    names = (*(f"{name}:{size}" for name, size in kinds), "cpu-cores", "host-memory")
+    room = [float(size * rooms[name].rooms(size)) for name, size in kinds]
+    room += [sum(node.cpu_cores or 0.0 for node in cluster), sum(n.host_memory_mib or 0.0 for n in cluster)]
+    resources = Resources(names, np.array(room), np.zeros((0, len(names))))
+    answer = optimise(resources, oracles, limits, progress=progress, clock=clock)
+    chosen = {each.task: _number(each.handle) for each in answer.chosen}
+    numbers = tuple(_near(oracle, answer.prices, chosen.get(t)) for t, oracle in enumerate(oracles))
+    return Focus(numbers, chosen, answer.bound)
+
+
+def _number(handle: object) -> int:
+    assert isinstance(handle, int)
+    return handle
+
+
+def _near(oracle: TableOracle, prices: Floats, chosen: int | None) -> tuple[int, ...]:
+    near = [_number(found.handle) for found in oracle.near(prices, -np.inf, _NEAR)]
+    smallest = int(np.argmin(oracle.demands[:, 0])) if len(oracle.values) else None
+    first = [number for number in (chosen, smallest) if number is not None]
+    return tuple(dict.fromkeys([*first, *near]))
+
+
+def _kinds(priced: Sequence[PricedTask], rooms: dict[str, ClassCapacity]) -> list[tuple[str, int]]:
+    used = {block[:2] for each in priced for draft in each.table.drafts for block in draft.blocks}
+    return sorted(used | {(name, 1) for name in rooms}, key=lambda kind: (kind[0], kind[1]))
+
+
+def _demands(each: PricedTask, kinds: Sequence[tuple[str, int]], rooms: dict[str, ClassCapacity]) -> Floats:
+    """Measure what every column takes of every row, without building it."""
+    demand = np.zeros((len(each.table), len(kinds) + 2))
+    for row, draft in enumerate(each.table.drafts):
+        for at, (name, size) in enumerate(kinds):
+            demand[row, at] = gpus_at_least(draft.blocks, name, size, rooms[name].full_node_gpus)
+        demand[row, -2:] = draft.cores, draft.host_mib
+    return demand
+
+
+def _oracle(
+    each: PricedTask, demand: Floats, kinds: Sequence[tuple[str, int]], rooms: dict[str, ClassCapacity]
+) -> TableOracle:
+    if each.reference is None:
+        return TableOracle(np.zeros(0), np.zeros((0, len(kinds) + 2)))
+    values = each.task.weight * each.stay / each.table.seconds / each.reference
+    held = np.array([entry.worth for entry in each.held])
+    keeps = np.zeros((len(each.held), len(kinds) + 2))
+    for row, entry in enumerate(each.held):
+        for at, (name, size) in enumerate(kinds):
+            keeps[row, at] = entry.gpus_in_blocks(name, size, rooms[name].full_node_gpus)
+        keeps[row, -2:] = entry.host
+    demand = np.concatenate((demand, keeps))
+    env = [role for role in each.task.roles if not role.on_gpu]
+    demand[:, -2] += sum(role.cpu_cores for role in env)
+    demand[:, -1] += sum(role.host_memory_mib for role in env)
+    return TableOracle(np.concatenate((values, held)), demand)
