@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from libra_plan.models import refusals
 from libra_plan.models.conformal import MARGIN
 from libra_plan.models.curve import REPEAT_NOISE, Curve, Sample
@@ -88,9 +90,6 @@ def _bounds(curve: Curve, away: Reach, asked: Asked) -> tuple[Origin, float, flo
 
 def nearest_rows(curve: Curve, place: Place) -> tuple[str, ...]:
     """Name the rows of the measured places nearest to a place."""
-
-    def octaves(sample: Sample) -> float:
-        return sum(abs(math.log2(ours / asked)) for ours, asked in zip(sample.place, place, strict=True))
-
-    near = sorted(curve.samples, key=octaves)[:_ROWS]
-    return tuple(row for sample in near for row in sample.rows)
+    octaves = np.abs(curve.sample_logs - np.log2(place)).sum(axis=1)
+    near = np.argsort(octaves.round(9), kind="stable")[:_ROWS]  # of equally near ones the first
+    return tuple(row for number in near for row in curve.samples[number].rows)

@@ -134,6 +134,18 @@ class Curve(msgspec.Struct, frozen=True, dict=True):
         """Map measured places."""
         return {sample.place: sample for sample in self.samples}
 
+    @cached_property
+    def sample_logs(self) -> Array:
+        """Give log2 of the measured places, (samples, 3)."""
+        logs: Array = np.log2(places_of([sample.place for sample in self.samples]))
+        return logs
+
+    @cached_property
+    def outputs(self) -> tuple[float, float]:
+        """Give the least and the greatest output that was measured."""
+        outputs = [sample.output for sample in self.samples]
+        return min(outputs), max(outputs)
+
     def form_at(self, place: Place) -> float:
         """Evaluate the bare form."""
         return float(self.form.predict(places_of([place]))[0])

@@ -61,12 +61,10 @@ class Domain(msgspec.Struct, frozen=True):
 
     def clamp(self, place: tuple[float, float]) -> tuple[float, float]:
         """Bring a place into the hull: into the box of the hull, then back along the nearer axis."""
-        boxed: list[float] = []
-        for axis in (0, 1):
-            values = [corner[axis] for corner in self.corners]
-            boxed.append(min(max(place[axis], min(values)), max(values)))
-        step = self.step_back((boxed[0], boxed[1]))
-        return (boxed[0], boxed[1]) if step is None else step.place
+        (low_x, high_x), (low_y, high_y) = self.box()
+        boxed = min(max(place[0], low_x), high_x), min(max(place[1], low_y), high_y)
+        step = self.step_back(boxed)
+        return boxed if step is None else step.place
 
     def box(self) -> tuple[tuple[float, float], tuple[float, float]]:
         """Give the least and greatest value of each axis."""

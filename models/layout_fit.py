@@ -106,9 +106,9 @@ def reach(curve: Curve, place: Place) -> Reach:
     """Measure how far a place lies outside the hull, and where the correction is held."""
     log = log_place(place)
     step = curve.domain.step_back(log)
-    clamped = curve.domain.clamp(log)
-    outputs = [sample.output for sample in curve.samples]
-    output = min(max(place[2], min(outputs)), max(outputs))
+    clamped = step.place if step is not None and step.octaves == 0 else curve.domain.clamp(log)
+    least, most = curve.outputs
+    output = min(max(place[2], least), most)
     output_octaves = abs(math.log2(place[2] / output))
     total = abs(clamped[0] - log[0]) + abs(clamped[1] - log[1]) + output_octaves
     if step is None or (step.octaves > 0 and output_octaves > 0):

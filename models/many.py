@@ -135,8 +135,8 @@ def _inside(
 def _strictly_in(curve: Curve, places: Places) -> Flags:
     """Tell which places lie in the hull by more than rounding; a hull without area holds none."""
     corners = np.asarray(curve.domain.corners)
-    outputs = [sample.output for sample in curve.samples]
-    inside: Flags = (places[:, 2] >= min(outputs)) & (places[:, 2] <= max(outputs))
+    least, most = curve.outputs
+    inside: Flags = (places[:, 2] >= least) & (places[:, 2] <= most)
     inside &= np.isfinite(places).all(axis=1)
     if len(corners) < 3:
         return np.zeros(len(places), dtype=bool)

@@ -81,6 +81,8 @@ def _distance(a: PlannedPoint, b: PlannedPoint) -> float:
 def read_plan(path: Path, works: Sequence[str]) -> dict[str, tuple[PlannedPoint, ...]]:
     """Read a CSV of `work,batch_sequences,seq_len_tokens` rows; works without a row are absent."""
     plan: dict[str, list[PlannedPoint]] = {}
+    if not path.is_file():
+        raise ProfileError("no such file", way_out="check the path", where=Where(str(path)))
     with path.open(newline="", encoding="utf-8") as stream:
         reader = csv.DictReader(stream)
         for row in reader:
