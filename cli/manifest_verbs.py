@@ -92,16 +92,18 @@ def launch(
     from libra_plan.planner.launch import launch as run
     from libra_plan.planner.launch_gpus import gpus_free
 
-    with writing(folder):
-        report = run(
-            read_manifest_at(manifest),
-            node=node,
-            tasks=task,
-            dry_run=not yes,
-            folder=folder,
-            check_gpus=gpus_free,
-            allow_unknown_gpus=unknown_gpus,
-        )
+    if yes:
+        with writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+    report = run(
+        read_manifest_at(manifest),
+        node=node,
+        tasks=task,
+        dry_run=not yes,
+        folder=folder,
+        check_gpus=gpus_free,
+        allow_unknown_gpus=unknown_gpus,
+    )
     if form is Form.TABLE:
         _print_report(report, started=yes)
     else:

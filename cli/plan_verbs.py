@@ -200,9 +200,7 @@ def _draw(picture: Path, inputs: Inputs, plan: Plan) -> None:
     render.note(f"written: {picture}")
 
 
-def _params(
-    time_limit: float, gap: float, deterministic: bool, seed: int, solver: SolverName
-) -> SolveParams:
+def _params(time_limit: float, gap: float, deterministic: bool, seed: int, solver: SolverName) -> SolveParams:
     from libra_plan.planner.solvers.base import Backend, SolveParams
 
     return SolveParams(

@@ -72,20 +72,21 @@ def measure(
         )
     named = tuple(phase.strip() for phase in phases.split(",") if phase.strip())
     with writing(out):
-        report = run(
-            model,
-            named,
-            out,
-            plan=None if plan is None else read_plan(plan, named),
-            budget_s=budget_s,
-            settings=Settings(warmup=warmup, repeats=repeats, point_s=point_s),
-            seed=seed,
-            date=time.strftime("%Y-%m-%d", time.gmtime()),
-            prefix=prefix,
-            device=device,
-            train_precision=train_precision,
-            gpu_class=gpu_class,
-        )
+        out.mkdir(parents=True, exist_ok=True)
+    report = run(
+        model,
+        named,
+        out,
+        plan=None if plan is None else read_plan(plan, named),
+        budget_s=budget_s,
+        settings=Settings(warmup=warmup, repeats=repeats, point_s=point_s),
+        seed=seed,
+        date=time.strftime("%Y-%m-%d", time.gmtime()),
+        prefix=prefix,
+        device=device,
+        train_precision=train_precision,
+        gpu_class=gpu_class,
+    )
     if not report.complete:
         render.note("not every point was measured; the same command goes on from here")
     counts = {name: render.as_data(each) for name, each in report.counts.items()}

@@ -66,7 +66,7 @@ def test_version(call):
         (("slove",), "slove"),
         (("solve",), "profiles"),
         (("solve", "profiles", "--gpu", "8"), "did you mean `--gpus`?"),
-        (("solve", "profiles", "--gpus", "0"), "got 0"),
+        (("solve", "profiles", "--gpus", "0"), "--gpus"),
         (("solve", "profiles", "--gpus", "eight"), "eight"),
         (("solve", "profiles", "--gpus", "8", "--policy", "fast"), "'throughput', 'max-min'"),
         (("solve", "profiles", "--gpus", "8", "--time-limit=-1"), "--time-limit"),
@@ -92,7 +92,7 @@ def test_a_mistake_is_one_line(call, words, said):
     assert ran.out == ""
     assert ran.err.count("\n") == 1, ran.err
     assert ran.err.startswith("libra-plan: ")
-    assert said in ran.err
+    assert said.lower() in ran.err.lower()
 
 
 def test_an_empty_folder_is_refused(call, tmp_path):

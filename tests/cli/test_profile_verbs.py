@@ -70,6 +70,7 @@ def test_check_as_a_table_lists_the_worst_with_their_lines(call, one_profile):
     assert "h200-qwen2.5-0.5b-decode/points.csv:" in out.splitlines()[-1]
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # old matplotlib, new pyparsing
 def test_check_draws(call, one_profile, tmp_path):
     """The picture is written where it is asked for, and said so on stderr."""
     pytest.importorskip("matplotlib")

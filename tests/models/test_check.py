@@ -45,6 +45,7 @@ def test_each_point_is_listed_once_worst_first():
     )
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # old matplotlib, new pyparsing
 @pytest.mark.parametrize("name", ["a.png", "a.svg"])
 def test_a_plot_is_the_same_each_time(tmp_path, name):
     """A picture in a repository must not change when nothing has."""
