@@ -7,18 +7,17 @@ knapsack: whatever is dearer than that LP by more than the caller's slack is nev
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
-__all__ = ["Floats", "Ints", "MixRole", "RoleFront", "TableRole", "pareto"]
+from libra_plan.planner.solvers.colgen.arrays import Floats, Ints
+from libra_plan.planner.solvers.colgen.held import HeldRole
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+__all__ = ["MixRole", "RoleFront", "TableRole", "pareto", "undominated"]
 
-_MIX_LIMIT = 60_000  # mixes looked at per role; past it the front is cut and says so
+_MIX_LIMIT = 20_000  # mixes looked at per role; past it the front is cut and says so
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +93,7 @@ class MixRole:
     gpus: Ints
     extra: Floats
     max_gpus: int
-    held: tuple[int, ...] = field(default=())
+    held: HeldRole | None = None
 
     @cached_property
     def reach(self) -> float:
@@ -112,6 +111,15 @@ class MixRole:
             left -= take * int(self.gpus[j])
         return total
 
+    @cached_property
+    def mark(self) -> Floats:
+        """Give each item a number such that mixes of the same usage have the same sum."""
+        usage = np.concatenate(
+            (self.demand[self.item_config], self.gpus[:, None], self.extra[:, None]), axis=1
+        )
+        weights = np.sqrt(np.arange(2, usage.shape[1] + 2, dtype=np.float64) + 0.1)
+        return usage @ weights
+
     def costs(self, unit: Floats) -> Floats:
         """Price one replica of each item; `unit[c]` is the price of one replica of config c."""
         return unit[self.item_config] + self.extra
@@ -125,24 +133,32 @@ class MixRole:
         rate = np.concatenate(([0.0], np.cumsum((self.rate * self.cap)[order])))
         return rate, np.concatenate(([0.0], np.cumsum((cost * self.cap)[order])))
 
-    def front(self, cost: Floats, slope: float, slack: float, low: float, high: float) -> RoleFront:
+    def front(
+        self, cost: Floats, slope: float, slack: float, low: float, high: float, most: float = np.inf
+    ) -> RoleFront:
         """Enumerate the Pareto mixes (rate, cost) that may matter.
 
         Those are mixes whose cost, less `slope` per unit of rate, is within `slack` of the least
-        possible, with a rate of at least `low`; rates beyond `high` are worth no more than `high`.
+        possible, and at most `most`, with a rate of at least `low`; rates beyond `high` are worth no
+        more than `high`.
         """
-        return _Mixes(self, cost, slope, slack, low, high).front(prune=True)
+        return _Mixes(self, cost, slope, slack, low, high, most).front(prune=True)
 
-    def every(self, cost: Floats, slope: float, slack: float, low: float, high: float) -> RoleFront:
+    def every(
+        self, cost: Floats, slope: float, slack: float, low: float, high: float, most: float = np.inf
+    ) -> RoleFront:
         """Enumerate all such mixes, the dominated ones too."""
-        return _Mixes(self, cost, slope, slack, low, high).front(prune=False)
+        return _Mixes(self, cost, slope, slack, low, high, most).front(prune=False)
 
 
 class _Mixes:
     """One enumeration: items by falling loss, the one that carries the slope last."""
 
-    def __init__(self, role: MixRole, cost: Floats, slope: float, slack: float, low: float, high: float):
+    def __init__(
+        self, role: MixRole, cost: Floats, slope: float, slack: float, low: float, high: float, most: float
+    ):
         self.role, self.cost, self.slope = role, cost, slope
+        self.most = most + 1e-9 * max(1.0, abs(most))
         self.low, self.high = low, high
         self.slack = slack + 1e-9 * max(1.0, abs(slack))
         loss = cost - slope * role.rate
@@ -150,18 +166,22 @@ class _Mixes:
 
     def front(self, *, prune: bool) -> RoleFront:
         role = self.role
-        items = [int(j) for j in np.argsort(-np.abs(self.loss), kind="stable")]
-        rate, cost, loss = np.zeros(1), np.zeros(1), np.zeros(1)
-        gpus = np.zeros(1, dtype=np.int64)
-        counts = np.zeros((1, len(items)), dtype=np.int64)
+        # An item that loses more than the slack is out; one that gains more is in, up to its cap.
+        number_of = np.where(self.loss < -self.slack, role.cap, 0)
+        order = np.argsort(-np.abs(self.loss), kind="stable")
+        items = order[np.abs(self.loss[order]) <= self.slack].tolist()
+        rate, cost = np.full(1, float(number_of @ role.rate)), np.full(1, float(number_of @ self.cost))
+        loss, gpus = np.zeros(1), np.full(1, int(number_of @ role.gpus))
+        counts = number_of[None, :].astype(np.int64)
+        usage, mark = np.zeros(1), role.mark
         # What the items still to come can add at most; lets hopeless rates go early.
-        rest = float((role.rate * role.cap).sum())
+        rest = float((role.rate * role.cap)[items].sum())
         complete = True
         for j in items:
             rest -= float(role.rate[j] * role.cap[j])
             first, last = self._numbers(j, loss, rate, rest)
             if last < first:
-                return RoleFront(np.zeros(0), np.zeros(0), np.zeros((0, len(items)), dtype=np.int64))
+                return RoleFront(np.zeros(0), np.zeros(0), counts[:0])
             number = np.arange(first, last + 1)
             if len(number) * len(rate) > 4 * _MIX_LIMIT:
                 complete = False
@@ -170,22 +190,29 @@ class _Mixes:
             new_loss = (loss[:, None] + more[None, :]).ravel()
             new_rate = (rate[:, None] + number[None, :] * role.rate[j]).ravel()
             new_gpus = (gpus[:, None] + number[None, :] * role.gpus[j]).ravel()
+            new_cost = (cost[:, None] + number[None, :] * self.cost[j]).ravel()
             keep = np.flatnonzero(
-                (new_loss <= self.slack) & (new_gpus <= role.max_gpus) & (new_rate + rest >= self.low)
+                (new_loss <= self.slack)
+                & (new_cost <= self.most)
+                & (new_gpus <= role.max_gpus)
+                & (new_rate + rest >= self.low)
             )
             parent = keep // len(number)
-            cost = cost[parent] + number[keep % len(number)] * self.cost[j]
+            cost = new_cost[keep]
+            usage = usage[parent] + number[keep % len(number)] * mark[j]
             counts = counts[parent]
             counts[:, j] = number[keep % len(number)]
             rate, loss, gpus = new_rate[keep], new_loss[keep], new_gpus[keep]
-            if prune and len(rate) > 1:
-                kept = self._undominated(rate, cost, gpus)
-                rate, cost, loss, gpus, counts = rate[kept], cost[kept], loss[kept], gpus[kept], counts[kept]
-            if len(rate) > _MIX_LIMIT:
+            kept = np.arange(len(rate))
+            if len(rate) > 1:
+                kept = self._undominated(rate, cost, gpus) if prune else _best_of_usage(rate, usage)
+            if len(kept) > _MIX_LIMIT:
                 complete = False
-                kept = np.argsort(loss, kind="stable")[:_MIX_LIMIT]
-                rate, cost, loss, gpus, counts = rate[kept], cost[kept], loss[kept], gpus[kept], counts[kept]
+                kept = kept[np.argsort(loss[kept], kind="stable")[:_MIX_LIMIT]]
+            rate, cost, loss, gpus, counts = rate[kept], cost[kept], loss[kept], gpus[kept], counts[kept]
+            usage = usage[kept]
         order = np.argsort(rate, kind="stable")
+        order = order[rate[order] >= self.low * (1 - 1e-12)]
         return RoleFront(rate[order], cost[order], counts[order], complete)
 
     def _numbers(self, j: int, loss: Floats, rate: Floats, rest: float) -> tuple[int, int]:
@@ -223,8 +250,32 @@ class _Mixes:
         return float((role.gpus / role.rate).max()) * short
 
 
+def _best_of_usage(rate: Floats, usage: Floats) -> Ints:
+    """Keep the highest rate of each usage."""
+    same = np.round(usage * 1e7)
+    order = np.lexsort((-rate, same))
+    return order[np.concatenate(([True], np.diff(same[order]) > 0))]
+
+
 def pareto(gain: Floats, cost: Floats) -> Ints:
     """Give the numbers of the points no other one beats in both, by rising cost and gain."""
     order = np.lexsort((-gain, cost))
     best = np.maximum.accumulate(gain[order])
     return order[np.concatenate(([True], gain[order][1:] > best[:-1]))]
+
+
+def undominated(usage: Floats, gain: Floats) -> Ints:
+    """Give the numbers of the points that no other one matches in gain for at most the same usage."""
+    if not len(gain):
+        return np.zeros(0, dtype=np.int64)
+    order = np.lexsort((-gain, usage.sum(axis=1)))
+    kept_usage, kept_gain = np.empty_like(usage), np.empty_like(gain)
+    kept: list[int] = []
+    for i in order:
+        n = len(kept)
+        rivals = np.flatnonzero(kept_gain[:n] >= gain[i] - 1e-12)
+        if len(rivals) and (kept_usage[rivals] <= usage[i] + 1e-12).all(axis=1).any():
+            continue
+        kept_usage[n], kept_gain[n] = usage[i], gain[i]
+        kept.append(int(i))
+    return np.array(kept, dtype=np.int64)

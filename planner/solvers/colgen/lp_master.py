@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import highspy
 import numpy as np
 
-from libra_plan.planner.solvers.colgen.fronts import Floats, Ints
+from libra_plan.planner.solvers.colgen.arrays import Floats, Ints
 from libra_plan.planner.solvers.colgen.pool import Pool
 from libra_plan.planner.solvers.colgen.resources import Resources
 
@@ -24,16 +24,17 @@ class LpMaster:
         self.resources, self.tasks, self.known = resources, tasks, 0
         self._lp = _model(resources, tasks)
 
-    def solve(self, pool: Pool) -> tuple[float, Floats, Floats]:
-        """Give the LP's value, the prices of the rows and of the tasks; takes in new columns."""
+    def solve(self, pool: Pool) -> tuple[float, Floats]:
+        """Give the LP's value and the prices of the rows; takes in new columns."""
         if len(pool) > self.known:
-            _add(self._lp, pool, np.arange(self.known, len(pool)), len(self.resources.names))
+            new = np.arange(self.known, len(pool))
+            _add(self._lp, pool, new, len(self.resources.names), pool.task[new])
             self.known = len(pool)
         self._lp.run()
         duals = np.asarray(self._lp.getSolution().row_dual)
         rows = len(self.resources.names)
         value = float(self._lp.getInfo().objective_function_value)
-        return value, np.maximum(duals[:rows], 0.0), np.maximum(duals[rows:], 0.0)
+        return value, np.maximum(duals[:rows], 0.0)
 
     def fractions(self) -> Floats:
         """Give the fraction of every column of the pool."""
@@ -50,7 +51,6 @@ class IntegerAnswer:
 
 def solve_integer(
     resources: Resources,
-    tasks: int,
     pool: Pool,
     offered: Ints,
     *,
@@ -60,14 +60,23 @@ def solve_integer(
     stop: Callable[[], bool] = lambda: False,
     seed: int = 0,
 ) -> IntegerAnswer:
-    """Choose at most one of the offered columns per task, best in all; None if HiGHS found nothing."""
-    model = _model(resources, tasks)
-    _add(model, pool, offered, len(resources.names))
+    """Choose at most one of the offered columns per task, best in all; None if HiGHS found nothing.
+
+    Offered columns that hold the hint start the search.
+    """
+    tasks, row = np.unique(pool.task[offered], return_inverse=True)
+    model = _model(resources, len(tasks))
+    _add(model, pool, offered, len(resources.names), row)
     number = len(resources.units) + len(offered)
     model.changeColsIntegrality(
         number, np.arange(number, dtype=np.int32), np.full(number, highspy.HighsVarType.kInteger)
     )
-    for name, value in (("time_limit", time_limit_s), ("mip_rel_gap", gap), ("random_seed", seed), ("threads", 1)):
+    for name, value in (
+        ("time_limit", time_limit_s),
+        ("mip_rel_gap", gap),
+        ("random_seed", seed),
+        ("threads", 1),
+    ):
         model.setOptionValue(name, value)
     if len(hint):
         _hint(model, resources, pool, offered, hint)
@@ -95,19 +104,17 @@ def _model(resources: Resources, tasks: int) -> highspy.Highs:
     return model
 
 
-def _add(model: highspy.Highs, pool: Pool, columns: Ints, rows: int) -> None:
+def _add(model: highspy.Highs, pool: Pool, columns: Ints, rows: int, task_row: Ints) -> None:
     demand = np.concatenate((pool.demand[columns], np.ones((len(columns), 1))), axis=1)
     at, row = np.nonzero(demand)
-    index = np.where(row < rows, row, rows + pool.task[columns][at]).astype(np.int32)
+    index = np.where(row < rows, row, rows + task_row[at]).astype(np.int32)
     start = np.searchsorted(at, np.arange(len(columns))).astype(np.int32)
     number = len(columns)
     lower, upper = np.zeros(number), np.full(number, 1.0)
     model.addCols(number, pool.value[columns], lower, upper, len(index), start, index, demand[at, row])
 
 
-def _hint(
-    model: highspy.Highs, resources: Resources, pool: Pool, offered: Ints, hint: Sequence[int]
-) -> None:
+def _hint(model: highspy.Highs, resources: Resources, pool: Pool, offered: Ints, hint: Sequence[int]) -> None:
     chosen = np.isin(offered, np.asarray(hint))
     solution = highspy.HighsSolution()
     units = resources.opened(pool.demand[np.asarray(hint, dtype=np.int64)].sum(axis=0))

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from libra_plan.planner.solvers.colgen.fronts import Floats, Ints, MixRole, RoleFront, TableRole
+from libra_plan.planner.solvers.colgen.arrays import Floats, Ints
+from libra_plan.planner.solvers.colgen.fronts import MixRole, RoleFront, TableRole, undominated
 from libra_plan.planner.solvers.colgen.oracle import Found, Priced
 
 __all__ = ["Form", "MinRateTask"]
@@ -47,6 +48,15 @@ class MinRateTask:
             best = max([best, *(each.reduced for each in columns)])
         return Priced(max(bound, known), tuple(found))
 
+    def near(self, prices: Floats, at_least: float, keep: int) -> tuple[Found, ...]:
+        """List up to `keep` columns with a reduced value of `at_least`: each the best at its rate."""
+        found = [
+            column
+            for number, form in enumerate(self.forms)
+            for column in _Pricing(self.weight, form, number, prices).near(at_least, keep)
+        ]
+        return tuple(sorted(found, key=lambda each: -each.reduced)[:keep])
+
     def every(self, prices: Floats, at_least: float, limit: int) -> tuple[tuple[Found, ...], bool]:
         """List the columns with a reduced value of `at_least`; False when cut at `limit`."""
         found: list[Found] = []
@@ -65,9 +75,7 @@ class _Pricing:
         self.weight, self.form, self.number, self.prices = weight, form, number, prices
         self.table_cost = [role.cheapest(role.demand @ prices) for role in form.tables]
         self.mix_cost = [role.costs(role.demand @ prices) for role in form.mixes]
-        self.envelopes = [
-            role.envelope(cost) for role, cost in zip(form.mixes, self.mix_cost, strict=True)
-        ]
+        self.envelopes = [role.envelope(cost) for role, cost in zip(form.mixes, self.mix_cost, strict=True)]
         self._relax()
 
     def _relax(self) -> None:
@@ -82,22 +90,34 @@ class _Pricing:
             table += least[np.searchsorted(role.rates, self.rates)]
         mixes = [np.interp(self.rates, rate, cost) for rate, cost in self.envelopes]
         self.mix_least = mixes
+        steps = np.unique(np.concatenate([role.rates for role in form.tables] or [np.zeros(0)]))
+        self.segment = np.searchsorted(steps, self.rates)
         self.profit = self.weight * self.rates - table - sum(mixes, np.zeros(len(self.rates)))
 
     def best(self, known: float, keep: int) -> tuple[float, list[Found]]:
+        """Find the best column if it beats `known`, and up to `keep` near it; bound them all."""
         if not len(self.rates):
             return 0.0, []
         upper = float(self.profit.max())
         if upper <= known + _TINY:
             return upper, []
-        fronts: list[RoleFront] = []
-        if self.form.mixes:
-            # A rounded guess first: the better the column known, the fewer mixes there are to see.
-            guess = max(known, self._guess())
-            fronts = self._fronts(guess - 1e-9 * max(1.0, abs(guess)), prune=True)
-        columns = self._combine(fronts, known, keep)
+        # A rounded guess first: the better the column known, the fewer mixes there are to see.
+        guess = max(known, self._guess()) if self.form.mixes else known
+        window = self._union(guess - 1e-9 * max(1.0, abs(guess)))
+        fronts = window and self._cheapest(window, guess - 1e-9 * max(1.0, abs(guess)))
+        if window is None or fronts is None:
+            return known, []
+        best, columns = self._combine(fronts, known, keep, window)
         complete = all(front.complete for front in fronts)
-        return (max([known, *(each.reduced for each in columns)]) if complete else upper), columns
+        return (max(known, best) if complete else upper), columns
+
+    def near(self, at_least: float, keep: int) -> list[Found]:
+        """List columns worth `at_least`: at each rate that some role gives exactly, the best one."""
+        window = self._union(at_least) if len(self.rates) else None
+        fronts = window and self._cheapest(window, at_least)
+        if window is None or fronts is None:
+            return []
+        return self._combine(fronts, at_least, keep, window)[1]
 
     def _guess(self) -> float:
         """Round each mix up with its best item at the best relaxed rates; a true profit."""
@@ -111,43 +131,102 @@ class _Pricing:
             best = max(best, float(profit))
         return best
 
-    def _fronts(self, at_least: float, *, prune: bool) -> list[RoleFront]:
-        """List each mix's ways that a column worth `at_least` may use."""
-        window = self._window(at_least)
-        if window is None:
-            return [_no_ways(role) for role in self.form.mixes]
-        rates, profit, least = window
-        at = float(rates[profit.argmax()])
-        fronts = []
-        for role, cost, own in zip(self.form.mixes, self.mix_cost, least, strict=True):
-            slope, slack = _slope(role, cost, rates, profit + own, at, at_least)
-            search = role.front if prune else role.every
-            fronts.append(search(cost, slope, slack, float(rates[0]), float(rates[-1])))
-        return fronts
+    def _cheapest(self, window: _Window, at_least: float) -> list[RoleFront] | None:
+        """List each mix's Pareto ways for the rates of a window; None when no column is left there.
 
-    def _window(self, at_least: float) -> tuple[Floats, Floats, list[Floats]] | None:
-        """Give the rates at which such a profit is possible, with profits and mix costs there.
-
-        Between two neighbours of `rates` the relaxed profit is linear, with the tables at the cost
-        of the upper one; it jumps down just above a table's rate. So its ends are found exactly.
+        The smallest roles come first: what they really cost leaves the larger ones less to look at.
         """
+        fronts: dict[int, RoleFront] = {}
+        left: _Window | None = window
+        for r in sorted(range(len(self.form.mixes)), key=lambda r: self.form.mixes[r].max_gpus):
+            if left is None:
+                return None
+            fronts[r] = self._front(r, left, at_least, prune=True)
+            left = self._narrow(left, fronts, at_least)
+        return None if left is None else [fronts[r] for r in range(len(self.form.mixes))]
+
+    def _front(self, r: int, window: _Window, at_least: float, *, prune: bool) -> RoleFront:
+        """List one mix's ways that a column worth `at_least` may use at the rates of a window."""
+        role, cost = self.form.mixes[r], self.mix_cost[r]
+        worth = window.profit + window.least[r]  # of a rate to this role, all others at their least
+        at = float(window.rates[window.profit.argmax()])
+        slope, slack = _slope(role, cost, window.rates, worth, at, at_least)
+        search = role.front if prune else role.every
+        low, high = float(window.rates[0]), float(window.rates[-1])
+        return search(cost, slope, slack, low, high, float(worth.max()) - at_least)
+
+    def _windows(self, at_least: float) -> list[_Window]:
+        """List the ranges of rates at which such a profit is possible, best first.
+
+        Between two rates of the tables these cost the same, and the relaxed profit is concave and
+        linear between neighbours of `rates`; it jumps down just above a table's rate.
+        """
+        found = []
         good = np.flatnonzero(self.profit >= at_least)
-        if not len(good):
+        for own in np.split(good, np.flatnonzero(np.diff(self.segment[good])) + 1):
+            if len(own):
+                found.append(self._window(int(own[0]), int(own[-1]), at_least))
+        return sorted(found, key=lambda each: -each.best)
+
+    def _union(self, at_least: float) -> _Window | None:
+        """Put all windows into one, by rising rates."""
+        found = sorted(self._windows(at_least), key=lambda each: float(each.rates[0]))
+        if not found:
             return None
-        first, last = int(good[0]), int(good[-1])
+        return _Window(
+            max(each.best for each in found),
+            np.concatenate([each.rates for each in found]),
+            np.concatenate([each.profit for each in found]),
+            [np.concatenate([each.least[r] for each in found]) for r in range(len(self.form.mixes))],
+        )
+
+    def _window(self, first: int, last: int, at_least: float) -> _Window:
         rates, profit = self.rates[first : last + 1], self.profit[first : last + 1]
         least = [own[first : last + 1] for own in self.mix_least]
-        for segment, front in ((first, True), (last + 1, False)):
-            if segment >= len(self.rates):
-                continue
-            rate, value, own = self._end(segment, at_least, front)
-            if front:
-                rates, profit = np.concatenate(([rate], rates)), np.concatenate(([value], profit))
-                least = [np.concatenate(([o], each)) for o, each in zip(own, least, strict=True)]
+        rate, value, ends = self._end(first, at_least, True)
+        rates, profit = np.concatenate(([rate], rates)), np.concatenate(([value], profit))
+        least = [np.concatenate(([end], own)) for end, own in zip(ends, least, strict=True)]
+        if last + 1 < len(self.rates) and self.segment[last + 1] == self.segment[last]:
+            rate, value, ends = self._end(last + 1, at_least, False)
+            rates, profit = np.concatenate((rates, [rate])), np.concatenate((profit, [value]))
+            least = [np.concatenate((own, [end])) for end, own in zip(ends, least, strict=True)]
+        return _Window(float(self.profit[first : last + 1].max()), rates, profit, least)
+
+    def _narrow(self, window: _Window, fronts: dict[int, RoleFront], at_least: float) -> _Window | None:
+        """Narrow a window by what some mixes really cost; None when no rate is left.
+
+        Between two points of the grid tables and these mixes cost what they do at the upper one,
+        and the others' least costs are linear, so both ends of each step are looked at.
+        """
+        if not fronts:
+            return window
+        if any(not len(front.rate) for front in fronts.values()):
+            return None
+        low, high = float(window.rates[0]), float(window.rates[-1])
+        inner = self.rates[(self.rates > low) & (self.rates < high)]
+        grid = np.unique(np.concatenate([front.rate for front in fronts.values()] + [window.rates, inner]))
+        grid = grid[(grid >= low) & (grid <= high)]
+        left = np.append(low, grid[:-1])
+        steps = np.zeros(len(grid))
+        for role, (least, _) in zip(self.form.tables, self.table_cost, strict=True):
+            steps += least[np.searchsorted(role.rates, grid)]
+        own: list[tuple[Floats, Floats]] = []
+        for r, (rates, cost) in enumerate(self.envelopes):
+            if r in fronts:
+                suffix = np.append(_suffix_least(fronts[r].cost)[0], np.inf)
+                exact = suffix[np.searchsorted(fronts[r].rate, grid)]
+                own.append((exact, exact))
             else:
-                rates, profit = np.concatenate((rates, [rate])), np.concatenate((profit, [value]))
-                least = [np.concatenate((each, [o])) for o, each in zip(own, least, strict=True)]
-        return rates, profit, least
+                own.append((np.interp(left, rates, cost), np.interp(grid, rates, cost)))
+        lower = self.weight * left - steps - sum((a for a, _ in own), np.zeros(len(grid)))
+        upper = self.weight * grid - steps - sum((b for _, b in own), np.zeros(len(grid)))
+        good = np.flatnonzero(np.maximum(lower, upper) >= at_least)
+        if not len(good):
+            return None
+        ends = np.stack((left[good], grid[good]), axis=1).ravel()
+        profit = np.stack((lower[good], upper[good]), axis=1).ravel()
+        least = [np.stack((a[good], b[good]), axis=1).ravel() for a, b in own]
+        return _Window(float(profit.max()), ends, profit, least)
 
     def _end(self, segment: int, at_least: float, front: bool) -> tuple[float, float, list[float]]:
         """Give where the relaxed profit crosses `at_least` in the segment that ends at a rate."""
@@ -165,16 +244,18 @@ class _Pricing:
         own = [a + share * (b - a) for a, b in zip(own_low, own_high, strict=True)]
         return lower + share * (upper - lower), low + share * (high - low), own
 
-    def _combine(self, fronts: Sequence[RoleFront], known: float, keep: int) -> list[Found]:
+    def _combine(
+        self, fronts: Sequence[RoleFront], known: float, keep: int, window: _Window
+    ) -> tuple[float, list[Found]]:
         """Try every rate that some role gives exactly, each role at its least cost for it."""
         form = self.form
         if any(not len(front.rate) for front in fronts):
-            return []
+            return -np.inf, []
         rates = np.unique(np.concatenate([role.rates for role in form.tables] + [f.rate for f in fronts]))
         reach = min([role.reach for role in form.tables] + [float(f.rate[-1]) for f in fronts])
-        rates = rates[(rates > 0) & (rates <= reach)]
+        rates = rates[(rates >= window.rates[0]) & (rates > 0) & (rates <= min(reach, window.rates[-1]))]
         if not len(rates):
-            return []
+            return -np.inf, []
         profit = self.weight * rates
         picks: list[Ints] = []
         for role, (least, point) in zip(form.tables, self.table_cost, strict=True):
@@ -186,10 +267,16 @@ class _Pricing:
             at = np.searchsorted(front.rate, rates)
             profit = profit - suffix[at]
             picks.append(way[at])
-        return list(self._distinct(rates, profit, picks, fronts, known, keep))
+        return float(profit.max()), list(self._distinct(rates, profit, picks, fronts, known, keep))
 
     def _distinct(
-        self, rates: Floats, profit: Floats, picks: list[Ints], fronts: Sequence[RoleFront], known: float, keep: int
+        self,
+        rates: Floats,
+        profit: Floats,
+        picks: list[Ints],
+        fronts: Sequence[RoleFront],
+        known: float,
+        keep: int,
     ) -> Iterator[Found]:
         seen: set[tuple[int, ...]] = set()
         order = np.argsort(-profit, kind="stable")[: 8 * keep]
@@ -201,7 +288,9 @@ class _Pricing:
                 continue
             seen.add(key)
             points = key[: len(self.form.tables)]
-            mixes = [front.counts[way] for front, way in zip(fronts, key[len(self.form.tables) :], strict=True)]
+            mixes = [
+                front.counts[way] for front, way in zip(fronts, key[len(self.form.tables) :], strict=True)
+            ]
             yield self.found(points, mixes)
 
     def found(self, points: Sequence[int], mixes: Sequence[Ints]) -> Found:
@@ -217,21 +306,48 @@ class _Pricing:
             handle.append(((table.config_id[config], number),))
         for mix, counts in zip(self.form.mixes, mixes, strict=True):
             rate = min(rate, float(counts @ mix.rate))
-            moves += float(counts @ mix.extra)
             of_config = np.bincount(mix.item_config, weights=counts, minlength=len(mix.config_id))
+            # Items of different configs may count the same held GPU; the column itself must not.
+            moves += float(counts @ mix.extra) if mix.held is None else mix.held.moves(of_config)
             demand += of_config @ mix.demand
             handle.append(tuple((mix.config_id[c], int(n)) for c, n in enumerate(of_config) if n))
         value = self.weight * rate - moves
         return Found(value, demand, (self.number, tuple(handle)), value - float(demand @ self.prices))
 
     def every(self, at_least: float, limit: int) -> tuple[list[Found], bool]:
-        if not len(self.rates) or self.profit.max() < at_least:
+        """List all undominated columns worth `at_least`; False when there are too many."""
+        found: list[Found] = []
+        complete = True
+        union = self._union(at_least) if len(self.rates) else None
+        cheapest = union and self._cheapest(union, at_least)
+        if cheapest is None:
             return [], True
-        fronts = self._fronts(at_least, prune=False)
-        if any(not len(front.rate) for front in fronts):
-            return [], all(front.complete for front in fronts)
-        columns, complete = _every_combination(self, fronts, at_least, limit)
-        return columns, complete and all(front.complete for front in fronts)
+        for relaxed in self._windows(at_least):
+            window = self._narrow(relaxed, dict(enumerate(cheapest)), at_least)
+            if window is None:
+                continue
+            fronts = [self._front(r, window, at_least, prune=False) for r in range(len(self.form.mixes))]
+            complete &= all(front.complete for front in (*cheapest, *fronts))
+            if all(len(front.rate) for front in fronts):
+                columns, whole = _every_combination(self, fronts, at_least, limit)
+                found += columns
+                complete &= whole
+        if not found:
+            return [], complete
+        kept = undominated(
+            np.array([each.demand for each in found]), np.array([each.value for each in found])
+        )
+        return [found[i] for i in kept], complete
+
+
+@dataclass(frozen=True)
+class _Window:
+    """Rates, with the relaxed profit there, each mix's least cost, and the best profit."""
+
+    best: float
+    rates: Floats
+    profit: Floats
+    least: list[Floats]
 
 
 def _round_up(role: MixRole, cost: Floats, rate: float) -> float:
@@ -263,7 +379,9 @@ def _suffix_least(cost: Floats) -> tuple[Floats, Ints]:
     return least[::-1], (len(cost) - 1 - where)[::-1]
 
 
-def _slope(role: MixRole, cost: Floats, rates: Floats, worth: Floats, at: float, at_least: float) -> tuple[float, float]:
+def _slope(
+    role: MixRole, cost: Floats, rates: Floats, worth: Floats, at: float, at_least: float
+) -> tuple[float, float]:
     """Pick the price of rate that leaves the least slack: any is valid, the LP's is best."""
     order = np.argsort(cost / role.rate, kind="stable")
     ends = np.cumsum((role.rate * role.cap)[order])
@@ -278,10 +396,6 @@ def _slope(role: MixRole, cost: Floats, rates: Floats, worth: Floats, at: float,
     return best
 
 
-def _no_ways(role: MixRole) -> RoleFront:
-    return RoleFront(np.zeros(0), np.zeros(0), np.zeros((0, len(role.rate)), dtype=np.int64))
-
-
 def _every_combination(
     pricing: _Pricing, fronts: Sequence[RoleFront], at_least: float, limit: int
 ) -> tuple[list[Found], bool]:
@@ -291,9 +405,13 @@ def _every_combination(
     for less).
     """
     form = pricing.form
+    fronts = [_useful(role, front) for role, front in zip(form.mixes, fronts, strict=True)]
     ways = [_table_ways(role, role.demand @ pricing.prices) for role in form.tables]
     ways += [_mix_ways(role, front) for role, front in zip(form.mixes, fronts, strict=True)]
-    least = [least[np.searchsorted(role.rates, pricing.rates)] for role, (least, _) in zip(form.tables, pricing.table_cost, strict=True)]
+    least = [
+        least[np.searchsorted(role.rates, pricing.rates)]
+        for role, (least, _) in zip(form.tables, pricing.table_cost, strict=True)
+    ]
     least += pricing.mix_least
     ahead = pricing.weight * pricing.rates - sum(least, np.zeros(len(pricing.rates)))
     rate, cost, spare = np.full(1, np.inf), np.zeros(1), np.full(1, -np.inf)
@@ -302,6 +420,10 @@ def _every_combination(
     for (way_rate, way_cost, way_less, way_at), own in zip(ways, least, strict=True):
         ahead = ahead + own
         highest = np.maximum.accumulate(ahead)
+        if len(rate) * len(way_rate) > 100 * limit:
+            complete = False
+            most = max(1, 100 * limit // len(way_rate))
+            rate, cost, spare, picks = rate[:most], cost[:most], spare[:most], picks[:most]
         new_rate = np.minimum(rate[:, None], way_rate[None, :])
         new_cost = cost[:, None] + way_cost[None, :]
         new_spare = np.maximum(spare[:, None], way_less[None, :])
@@ -314,12 +436,47 @@ def _every_combination(
         rate, cost, spare = new_rate.ravel()[keep], new_cost.ravel()[keep], new_spare.ravel()[keep]
         picks = np.concatenate((picks[parent], way_at[own_way][:, None]), axis=1)
     good = np.flatnonzero(pricing.weight * rate - cost >= at_least)
+    # Value less price is known, so value is too; of equal demands only the best can matter.
+    demand = sum(
+        (use[picks[good, i]] for i, use in enumerate(_usages(form, fronts))),
+        np.zeros((len(good), len(pricing.prices))),
+    )
+    value = pricing.weight * rate[good] - cost[good] + demand @ pricing.prices
+    first = _best_of_demand(demand, value)
+    kept = good[first[undominated(demand[first], value[first])]]
     split = len(form.tables)
     found = [
-        pricing.found(picks[i, :split].tolist(), [f.counts[w] for f, w in zip(fronts, picks[i, split:], strict=True)])
-        for i in good
+        pricing.found(
+            picks[i, :split].tolist(), [f.counts[w] for f, w in zip(fronts, picks[i, split:], strict=True)]
+        )
+        for i in kept
     ]
     return found, complete
+
+
+def _usages(form: Form, fronts: Sequence[RoleFront]) -> list[Floats]:
+    tables = [role.number[:, None] * role.demand[role.config] for role in form.tables]
+    return tables + [
+        f.counts @ role.demand[role.item_config] for role, f in zip(form.mixes, fronts, strict=True)
+    ]
+
+
+def _best_of_demand(demand: Floats, value: Floats) -> Ints:
+    """Keep the highest value of each demand."""
+    same = np.round(demand @ np.sqrt(np.arange(2, demand.shape[1] + 2) + 0.1) * 1e7)
+    order = np.lexsort((-value, same))
+    return order[np.concatenate(([True], np.diff(same[order]) > 0))] if len(order) else order
+
+
+def _useful(role: MixRole, front: RoleFront) -> RoleFront:
+    """Drop mixes that take at least as much of everything as another one and give no more rate."""
+    if len(front.rate) < 2:
+        return front
+    usage = np.concatenate(
+        (front.counts @ role.demand[role.item_config], front.counts @ role.extra[:, None]), axis=1
+    )
+    kept = np.sort(undominated(usage, front.rate))
+    return RoleFront(front.rate[kept], front.cost[kept], front.counts[kept], front.complete)
 
 
 Ways = tuple[Floats, Floats, Floats, Ints]

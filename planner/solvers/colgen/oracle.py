@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from libra_plan.planner.solvers.colgen.fronts import Floats
+from libra_plan.planner.solvers.colgen.arrays import Floats
 
 __all__ = ["Found", "Oracle", "Priced"]
 
@@ -36,6 +36,10 @@ class Oracle(Protocol):
 
     def price(self, prices: Floats, known: float, keep: int = 4) -> Priced:
         """Find the best column at these prices, if it beats `known`, and some near it."""
+        ...
+
+    def near(self, prices: Floats, at_least: float, keep: int) -> tuple[Found, ...]:
+        """List up to `keep` good columns with a reduced value of `at_least`, unlike each other."""
         ...
 
     def every(self, prices: Floats, at_least: float, limit: int) -> tuple[tuple[Found, ...], bool]:

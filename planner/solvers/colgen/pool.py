@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from libra_plan.planner.solvers.colgen.fronts import Floats, Ints
+from libra_plan.planner.solvers.colgen.arrays import Floats, Ints
 from libra_plan.planner.solvers.colgen.oracle import Found
 
 __all__ = ["Pool"]
@@ -19,7 +19,7 @@ class Pool:
         self._value, self._task = np.zeros(64), np.zeros(64, dtype=np.int64)
         self._demand = np.zeros((64, rows))
         self._handle: list[object] = []
-        self._seen: dict[tuple[int, bytes], float] = {}
+        self._number: dict[tuple[int, bytes], int] = {}
 
     def __len__(self) -> int:
         return len(self._handle)
@@ -43,15 +43,31 @@ class Pool:
         """Give what the oracle needs to describe a column."""
         return self._handle[number]
 
+    def best_reduced(self, prices: Floats, tasks: int) -> Floats:
+        """Give each task's highest reduced value among its columns, 0 when none is above."""
+        best = np.zeros(tasks)
+        np.maximum.at(best, self.task, self.value - self.demand @ prices)
+        return best
+
+    def copy(self, other: Pool, number: int, task: int) -> int:
+        """Take in a column of another pool for a task here; give its number here."""
+        value, demand = float(other.value[number]), other.demand[number].copy()
+        return self.number_of(task, Found(value, demand, other.handle(number), 0.0))
+
+    def number_of(self, task: int, column: Found) -> int:
+        """Take in a column and give its number, or that of a better one with the same demand."""
+        self.add(task, [column])
+        return self._number[_key(task, column.demand)]
+
     def add(self, task: int, columns: Iterable[Found]) -> int:
         """Take in columns of one task that are worth something new; count them."""
         new = 0
         for column in columns:
-            key = (task, np.round(column.demand, 9).tobytes())
-            if self._seen.get(key, 0.0) >= column.value - 1e-12:
+            key = _key(task, column.demand)
+            if key in self._number and self._value[self._number[key]] >= column.value - 1e-12:
                 continue
-            self._seen[key] = column.value
             at = len(self)
+            self._number[key] = at
             if at == len(self._value):
                 self._value = np.resize(self._value, 2 * at)
                 self._task = np.resize(self._task, 2 * at)
@@ -60,3 +76,7 @@ class Pool:
             self._handle.append(column.handle)
             new += 1
         return new
+
+
+def _key(task: int, demand: Floats) -> tuple[int, bytes]:
+    return task, (np.round(demand, 9) + 0.0).tobytes()

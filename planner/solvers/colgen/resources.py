@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from libra_plan.planner.solvers.colgen.fronts import Floats
+from libra_plan.planner.solvers.colgen.arrays import Floats
 
 __all__ = ["Resources"]
 
@@ -35,6 +35,14 @@ class Resources:
                 number[u] = np.ceil(np.max((demand[rows] - self.limit[rows]) / -unit[rows]) - _EPS)
         return np.maximum(number, 0.0)
 
+    def most_units(self) -> Floats:
+        """Count the units of each kind that all rows have room for."""
+        most = np.full(len(self.units), np.inf)
+        for u, unit in enumerate(self.units):
+            takes = unit > 0
+            most[u] = np.floor((self.limit[takes] / unit[takes]).min(initial=1e9))
+        return most
+
     def room(self, demand: Floats) -> Floats:
         """Give what is left of each row beside a demand, its units opened; negative: too much."""
         left: Floats = self.limit - demand - self.opened(demand) @ self.units
@@ -43,6 +51,10 @@ class Resources:
     def fits(self, demand: Floats) -> bool:
         """Tell whether every row has room."""
         return bool((self.room(demand) >= -_EPS * np.maximum(1.0, self.limit)).all())
+
+    def beside(self, demand: Floats) -> Resources:
+        """Give what is left beside a demand; rows that units give may then be below 0."""
+        return Resources(self.names, self.limit - demand, self.units)
 
     def scaled(self, share: float) -> Resources:
         """Give a share of every limit: prices of a sample of tasks are found on it."""

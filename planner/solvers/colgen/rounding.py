@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from libra_plan.planner.solvers.colgen.fronts import Floats
+from libra_plan.planner.solvers.colgen.arrays import Floats
 from libra_plan.planner.solvers.colgen.pool import Pool
 from libra_plan.planner.solvers.colgen.resources import Resources
 

@@ -1,0 +1,30 @@
+"""The LP over all columns: prices, columns, and prices again until value and bound meet."""
+
+from __future__ import annotations
+
+from libra_plan.planner.solvers.colgen.rounding import round_lp
+from libra_plan.planner.solvers.colgen.state import State
+
+__all__ = ["relax"]
+
+_OLD = 0.3  # how much of the best prices so far goes into the next ones; LP duals alone jump about
+
+
+def relax(state: State, gap: float, *, rounded: bool = False) -> None:
+    """Price until the LP's value is within `gap` of the bound, or prices bring nothing new.
+
+    `rounded` makes a choice of each LP solution.
+    """
+    idle = 0
+    while not state.late and idle < 2:
+        value, prices = state.master.solve(state.pool)
+        if rounded:
+            chosen = round_lp(state.inner, state.pool, state.master.fractions(), prices)
+            state.better(chosen)
+            if state.over:
+                return
+        if state.proven - value <= gap * max(abs(value), 1e-9):
+            return
+        before = state.proven
+        new = state.price(prices if idle else _OLD * state.prices + (1 - _OLD) * prices)
+        idle = idle + 1 if new == 0 and state.proven >= before - 1e-12 else 0

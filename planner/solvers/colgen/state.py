@@ -1,0 +1,201 @@
+"""What a solve knows: columns, the best choice so far, the bound, and the prices that prove it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from libra_plan.planner.solvers.colgen.arrays import Floats
+from libra_plan.planner.solvers.colgen.lp_master import LpMaster
+from libra_plan.planner.solvers.colgen.oracle import Found, Oracle
+from libra_plan.planner.solvers.colgen.pool import Pool
+from libra_plan.planner.solvers.colgen.resources import Resources
+
+__all__ = ["Answer", "Caller", "Chosen", "Lacking", "Limits", "Progress", "State"]
+
+_SAFETY = 1e-9  # relative: the sums of a bound are true to about this
+
+Progress = Callable[[float, float, float, float], None]
+"""Called with objective, bound, relative gap and seconds since the start."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When to stop, and how much to look at.
+
+    `gap`: the relative gap wanted. `near`: columns per task that a choice is first made from.
+    `every_limit`: partial columns of one task beyond which a complete search gives up.
+    """
+
+    time_limit_s: float = 60.0
+    gap: float = 1e-4
+    near: int = 30
+    every_limit: int = 20_000
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The column a task runs in: value, demand, and the oracle's handle to describe it."""
+
+    task: int
+    value: float
+    demand: Floats
+    handle: object
+
+
+Lacking = Callable[[Sequence[Chosen]], "Floats | None"]
+"""Checks a choice for what rows cannot say: None, or the further demand to reckon with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The choice, its value, what no choice can exceed, and the row prices that prove it."""
+
+    chosen: tuple[Chosen, ...]
+    objective: float
+    bound: float
+    prices: Floats
+    columns: int
+    rounds: int
+
+    @property
+    def gap(self) -> float:
+        """Give the relative gap."""
+        return (self.bound - self.objective) / max(abs(self.objective), 1e-9)
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """What the caller of a solve brings along."""
+
+    clock: Callable[[], float]
+    stop: Callable[[], bool] = lambda: False
+    progress: Progress | None = None
+    lacking: Lacking | None = None
+
+
+@dataclass
+class State:
+    """One solve. `inner` is what choices are made with: resources, less what was found lacking."""
+
+    resources: Resources
+    oracles: Sequence[Oracle]
+    limits: Limits
+    caller: Caller
+    began: float
+    lift: Callable[[Pool, Sequence[int]], None] | None = None
+    rounds: int = 0
+    chosen: tuple[int, ...] = ()
+    objective: float = 0.0
+    proven: float = np.inf
+    window: float = 0.0
+    prices: Floats = field(init=False)
+    reduced: Floats = field(init=False)
+    pool: Pool = field(init=False)
+    master: LpMaster = field(init=False)
+    inner: Resources = field(init=False)
+    rng: np.random.Generator = field(init=False)
+
+    def __post_init__(self) -> None:
+        rows = len(self.resources.names)
+        self.pool, self.master = Pool(rows), LpMaster(self.resources, len(self.oracles))
+        self.prices, self.reduced = np.zeros(rows), np.zeros(len(self.oracles))
+        self.inner, self.rng = self.resources, np.random.default_rng(self.limits.seed)
+
+    @property
+    def bound(self) -> float:
+        """Give what no plan exceeds."""
+        return max(self.objective, self.proven)
+
+    @property
+    def gap(self) -> float:
+        """Give the relative gap; infinite while there is no bound."""
+        return (self.bound - self.objective) / max(abs(self.objective), 1e-9)
+
+    @property
+    def spent_s(self) -> float:
+        """Give the seconds since the start."""
+        return self.caller.clock() - self.began
+
+    @property
+    def left_s(self) -> float:
+        """Give the seconds left, never below what a solver needs to look at its start."""
+        return max(0.02, self.limits.time_limit_s - self.spent_s)
+
+    @property
+    def late(self) -> bool:
+        """Tell whether to stop at once."""
+        return self.caller.stop() or self.spent_s >= self.limits.time_limit_s
+
+    @property
+    def over(self) -> bool:
+        """Tell whether there is nothing left to do."""
+        return self.late or self.gap <= self.limits.gap
+
+    def price(self, prices: Floats) -> int:
+        """Ask every task for its best columns at these prices; count those that are new.
+
+        The answers bound every plan: limits at these prices, and each task's highest reduced value.
+        """
+        self.rounds += 1
+        new = 0
+        reduced = self.pool.best_reduced(prices, len(self.oracles))
+        for task, oracle in enumerate(self.oracles):
+            if self.late:
+                return 0
+            answer = oracle.price(prices, float(reduced[task]))
+            reduced[task] = max(0.0, answer.bound)
+            new += self.pool.add(task, answer.columns)
+        total = float(self.resources.limit @ prices) + float(reduced.sum())
+        # The LP's prices let no unit gain; rounding may, for as many units as there is room for.
+        total += float(np.maximum(-self.resources.units @ prices, 0.0) @ self.resources.most_units())
+        total += _SAFETY * max(1.0, abs(total))
+        if total < self.proven:
+            self.proven, self.prices, self.reduced = total, prices, reduced
+            self.report()
+        return new
+
+    def losses(self) -> Floats:
+        """Give what each column of the pool loses against its task's best at the prices."""
+        return self.reduced[self.pool.task] - (self.pool.value - self.pool.demand @ self.prices)
+
+    def better(self, chosen: Sequence[int]) -> None:
+        """Take a choice if it is the best so far and nothing is lacking."""
+        value = float(self.pool.value[np.asarray(chosen, dtype=np.int64)].sum())
+        if value <= self.objective:
+            return
+        if self.caller.lacking is not None:
+            more = self.caller.lacking([self.column(i) for i in chosen])
+            if more is not None:
+                self.inner = self.inner.beside(more)
+                return
+        self.chosen, self.objective = tuple(chosen), value
+        self.report()
+        if self.lift is not None:
+            self.lift(self.pool, chosen)
+
+    def begin(self, start: Sequence[tuple[int, Found]]) -> None:
+        """Take a choice that fits as the first incumbent."""
+        if start:
+            self.better([self.pool.number_of(task, column) for task, column in start])
+
+    def report(self) -> None:
+        """Tell whoever looks on; before the first choice there is nothing to tell."""
+        if self.caller.progress is not None and self.objective > 0:
+            self.caller.progress(self.objective, self.bound, self.gap, self.spent_s)
+
+    def column(self, number: int) -> Chosen:
+        """Describe a column of the pool."""
+        pool = self.pool
+        demand = pool.demand[number].copy()
+        return Chosen(int(pool.task[number]), float(pool.value[number]), demand, pool.handle(number))
+
+    def answer(self) -> Answer:
+        """Give what is known now."""
+        chosen = sorted((self.column(i) for i in self.chosen), key=lambda each: each.task)
+        return Answer(
+            tuple(chosen), self.objective, self.bound, self.prices, len(self.pool), self.rounds
+        )
