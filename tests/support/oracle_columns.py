@@ -93,15 +93,17 @@ class Columns:
                         yield way
 
     def _may(self, role: Role, option: StageOption) -> bool:
-        if option.gpus < role.min_gpus or not self._blocks_of_empty(
-            option.gpu_class, option.layout.gpus_per_replica
+        sizes = replica_sizes(option)
+        if option.gpus < role.min_gpus or not all(
+            self._blocks_of_empty(option.gpu_class, size) for size in sizes
         ):
             return False
         if role.max_gpus is not None and option.gpus > role.max_gpus:
             return False
         if not role.pinned_gpus:
             return True
-        return option.gpus == len(role.pinned_gpus) and self._splits(role.pinned_gpus, option)
+        alike = not option.mix  # replicas of several sizes are not put on pinned GPUs
+        return alike and option.gpus == len(role.pinned_gpus) and self._splits(role.pinned_gpus, option)
 
     def _way(self, task: Task, phases: Any) -> Way | None:
         together = [pool for phase in phases for pool, _ in phase]
@@ -126,6 +128,8 @@ class Columns:
             for pool, asleep in phase:
                 if asleep and any(o.sleep_s is None or o.wake_s is None for _, o in pool):
                     return False
+                if (len(phases) > 1 or len(pool) > 1) and any(option.alone for _, option in pool):
+                    return False  # its price is for a role that never pauses
                 room = self.cluster.memory_mib(pool[0][1].gpu_class)
                 for other in phases:
                     if other is not phase:
@@ -138,11 +142,15 @@ class Columns:
 
     def block(self, pool: Any, way: Way) -> tuple[str, int, int]:
         """Give class, size and number of a pool's blocks."""
-        size = max(option.layout.gpus_per_replica for _, option in pool)
+        size = max(gpus for _, option in pool for gpus in replica_sizes(option))
         gpu_class = pool[0][1].gpu_class
         node = max(self.node_sizes[gpu_class].values())
         number = 0
         for _, option in pool:
+            if option.mix:
+                room = (min(size, node),) * max(1, size // node)
+                number = max(number, fewest_bins(replica_sizes(option), size, room))
+                continue
             replica = option.layout.gpus_per_replica
             whole = replica > node or size <= node
             each = size // replica if whole else (size // node) * (node // replica)
@@ -200,6 +208,13 @@ class Columns:
         for _ in range(number):
             found = {one + block for one in found for block in blocks if self.fits(one + block)}
         return found
+
+
+def replica_sizes(option: StageOption) -> tuple[int, ...]:
+    """List the GPUs of every replica of an option."""
+    if option.mix:
+        return tuple(each.layout.tp * each.layout.pp * each.layout.cp for each in option.mix)
+    return (option.layout.gpus_per_replica,) * option.replicas
 
 
 @cache

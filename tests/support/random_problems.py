@@ -228,6 +228,7 @@ def _options(rng, cluster: Cluster, hosts: bool, most: int) -> tuple[StageOption
                 host_static_mib=float(rng.choice([0.0, 30.0, 120.0])) if hosts else 0.0,
                 sleep_s=float(rng.uniform(0.0, 0.5)) if sleeps else None,
                 wake_s=float(rng.uniform(0.0, 0.5)) if sleeps else None,
+                alone=bool(rng.random() < 0.05),
             )
         )  # fmt: skip
     return tuple(options)
