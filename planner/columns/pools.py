@@ -130,8 +130,11 @@ def _pools_of_block(
                 fresh |= insert(eligible[number], measures, option)
         if not fresh or not all(eligible):
             continue
+        exactly = {id(option) for needed in by_blocks for option in needed.get(blocks, ())}
         for choice in product(*eligible):
             chosen = [option for _, option in choice]
+            if exactly.isdisjoint(map(id, chosen)):
+                continue  # has had its pool, which is never padded
             if max(option.layout.gpus_per_replica for option in chosen) < block_gpus:
                 continue  # a pool of smaller blocks
             for made in _pool(roles, chosen, block_gpus, blocks, capacity, between_phases):
