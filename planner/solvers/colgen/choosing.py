@@ -15,6 +15,8 @@ __all__ = ["choose"]
 
 _TOGETHER = 14  # tasks that are chosen anew at a time
 _PART_S = 0.5
+_FEW = 12  # columns per task when some tasks are chosen anew
+_WINDOWS = (0.5, 1.0, 2.0, 4.0)  # of the gap wanted
 
 
 def choose(state: State) -> None:
@@ -32,15 +34,20 @@ def choose(state: State) -> None:
 
 
 def _near_prices(state: State) -> None:
-    """Choose among a few columns per task near the prices: a good plan, no proof."""
-    wanted = 4 * state.limits.gap * state.objective
-    window = min(state.bound - state.objective, max(wanted, 0.02 * state.objective / len(state.oracles)))
+    """Choose among a few columns per task near the prices: a good plan, no proof.
+
+    The fewer columns, the sooner HiGHS finds a plan close to the bound, so windows grow.
+    """
+    wanted = state.limits.gap * state.objective
+    window = min(state.bound - state.objective, max(4 * wanted, 0.02 * state.objective / len(state.oracles)))
     for task, oracle in enumerate(state.oracles):
         if state.late:
             return
-        at_least = max(1e-12, float(state.reduced[task]) - window)
+        at_least = float(state.reduced[task]) - window
         state.pool.add(task, oracle.near(state.prices, at_least, state.limits.near))
-    _solve(state, wanted, 0.5 * state.limits.gap, max(0.5, 0.4 * state.spent_s))
+    for share in _WINDOWS:
+        if not state.over:
+            _solve(state, share * wanted, 0.3 * state.limits.gap, max(0.3, 0.25 * state.spent_s))
 
 
 def _improve(state: State, tries: int) -> None:
@@ -64,7 +71,7 @@ def _choose_anew(state: State, free: Ints, loss: Floats) -> None:
     tasks = set(free.tolist())
     kept = [i for i in state.chosen if int(state.pool.task[i]) not in tasks]
     hint = [i for i in state.chosen if int(state.pool.task[i]) in tasks]
-    offered = _cheapest(state.pool, loss, free, state.limits.near)
+    offered = _cheapest(state.pool, loss, free, _FEW)
     answer = solve_integer(
         state.inner.beside(state.pool.demand[kept].sum(axis=0)),
         state.pool,
@@ -89,19 +96,20 @@ def _cheapest(pool: Pool, loss: Floats, tasks: Ints, most: int) -> Ints:
 
 
 def _prove(state: State) -> bool:
-    """Search completely within a window below the bound; False when that gets nowhere.
+    """Search completely within a window below the bound of the prices; False when that gets nowhere.
 
-    A plan with a column that loses more than the window is worth less than the bound by it.
+    A plan with a column that loses more than the window is worth less than that bound by it, and
+    by it only once: a window proves nothing on top of what an earlier one has.
     """
-    room = state.bound - state.objective
+    room = state.priced - state.objective
     window = min(room, max(2.5 * state.window, 0.25 * room))
-    before, state.window = state.proven, window
+    state.window = window
     if not _find_all(state, window):
         return False
     bound = _solve(state, window, 0.3 * state.limits.gap, state.left_s)
-    state.proven = min(before, max(bound, before - window))
+    state.proven = min(state.proven, max(bound, state.priced - window))
     state.report()
-    return window < room and bound <= before - window + 1e-9 * max(1.0, abs(before))
+    return window < room and bound <= state.priced - window + 1e-9 * max(1.0, abs(state.priced))
 
 
 def _find_all(state: State, window: float) -> bool:
@@ -110,7 +118,7 @@ def _find_all(state: State, window: float) -> bool:
     for task, oracle in enumerate(state.oracles):
         if state.late or not whole:
             return False
-        at_least = max(float(state.reduced[task]) - window, 1e-12)
+        at_least = float(state.reduced[task]) - window
         found, all_of_them = oracle.every(state.prices, at_least, state.limits.every_limit)
         state.pool.add(task, found)
         whole &= all_of_them

@@ -91,6 +91,8 @@ class State:
     chosen: tuple[int, ...] = ()
     objective: float = 0.0
     proven: float = np.inf
+    priced: float = np.inf
+    """The bound that `prices` and `reduced` prove, which losses are measured against."""
     window: float = 0.0
     prices: Floats = field(init=False)
     reduced: Floats = field(init=False)
@@ -154,7 +156,8 @@ class State:
         total += float(np.maximum(-self.resources.units @ prices, 0.0) @ self.resources.most_units())
         total += _SAFETY * max(1.0, abs(total))
         if total < self.proven:
-            self.proven, self.prices, self.reduced = total, prices, reduced
+            self.proven = self.priced = total
+            self.prices, self.reduced = prices, reduced
             self.report()
         return new
 
