@@ -15,7 +15,7 @@ from libra_plan.planner.plan import MemoryMode
 from libra_plan.planner.problem import CouplingKind, Problem, Role, StageOption, Task
 from libra_plan.planner.verify_rules import Turn, arrangement_of, column_peak_mib, step_times
 
-__all__ = ["reference_is_cheap", "reference_steps_per_s"]
+__all__ = ["blocks_needed", "reference_is_cheap", "reference_steps_per_s"]
 
 MOST_GPUS = 16
 MOST_COMBINATIONS = 20_000
@@ -128,7 +128,7 @@ def _gpus_needed(cluster: Cluster, task: Task, shape: Shape, options: tuple[Stag
         blocks.append([])
         for pool in phase:
             size = max(option.layout.gpus_per_replica for option in pool)
-            number = max(_blocks(cluster, option, size) for option in pool)
+            number = max(blocks_needed(cluster, option, size) for option in pool)
             if task.roles_fill_pools and any(option.gpus != size * number for option in pool):
                 return None
             blocks[-1] += [(pool[0].gpu_class, size)] * number
@@ -181,7 +181,7 @@ def _without(nodes: tuple[int, ...], size: int) -> Iterator[tuple[int, ...]]:
         yield (*(0,) * count, *nodes[:-count])
 
 
-def _blocks(cluster: Cluster, option: StageOption, block: int) -> int:
+def blocks_needed(cluster: Cluster, option: StageOption, block: int) -> int:
     """Count the blocks that hold all replicas of a role, none of which may straddle two nodes."""
     size, node = option.layout.gpus_per_replica, _node_size(cluster, option.gpu_class)
     each = block // size if block <= node or size > node else (block // node) * (node // size)
