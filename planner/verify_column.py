@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from libra_plan.models.topology import Cluster, GpuId
 from libra_plan.planner.plan import Column, MemoryMode, Pool, RunningTask
 from libra_plan.planner.problem import CouplingKind, StageOption, Task
+from libra_plan.planner.verify_reference import blocks_needed
 from libra_plan.planner.verify_rules import (
     Violation,
     arrangement_of,
@@ -90,7 +91,7 @@ def check_price(cluster: Cluster, task: Task, running: RunningTask) -> Found:
         if not close(told, own, EXACT):
             yield Violation("step-time", f"{name} is {told} s, its options make {own} s", task.id)
     yield from _modes(task, column)
-    yield from _blocks(task, column)
+    yield from _blocks(cluster, task, column)
     peak = column_peak_mib(ways)
     if not close(peak, column.peak_mib, EXACT):
         message = f"says {column.peak_mib} MiB per GPU, its options make {peak}"
@@ -129,12 +130,17 @@ def _modes(task: Task, column: Column) -> Found:
             yield Violation("mode", "puts a role to sleep that has its GPUs to itself", task.id)
 
 
-def _blocks(task: Task, column: Column) -> Found:
+def _blocks(cluster: Cluster, task: Task, column: Column) -> Found:
     """Check that the blocks told are those of the pools, or hold those of every phase."""
     for phase in column.phases:
         for pool in phase.pools:
             if pool.block_gpus != _largest(pool):
                 yield Violation("blocks", "a pool's blocks are not its largest replica's size", task.id)
+            elif pool.gpu_class in cluster.gpu_classes:
+                options = [choice.option for choice in pool.choices]
+                needed = max(blocks_needed(cluster, option, pool.block_gpus) for option in options)
+                if pool.blocks != needed:
+                    yield Violation("blocks", f"a pool has {pool.blocks} blocks for {needed}", task.id)
     needs = [Counter[tuple[str, int]]() for _ in column.phases]
     for need, phase in zip(needs, column.phases, strict=True):
         for pool in phase.pools:
