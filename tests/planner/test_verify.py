@@ -203,6 +203,7 @@ TAMPERED: list[tuple[str, Callable[[], Plan]]] = [
     ("excluded", lambda: with_gpus("roll", gpus("n1", 2, 3))),
     ("blocks", lambda: in_pool(0, block_gpus=4, blocks=1)),
     ("blocks", lambda: in_column(blocks=(("a", 2, 2),))),
+    ("blocks", lambda: in_pool(0, blocks=3)),
     ("gpu-class", lambda: in_pool(1, gpu_class="b")),
     ("step-time", lambda: in_column(step_time_s=Estimate(12.0, 11.5, 14.5, "s", Origin.MEASURED))),
     ("step-time", lambda: in_column(step_time_s=Estimate(12.5, 12.0, 14.5, "s", Origin.MEASURED))),
