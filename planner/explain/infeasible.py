@@ -1,0 +1,238 @@
+"""Why a task cannot run, and the least that must give way so that it can.
+
+First every limit is soft: columns are made without limits, pins and exclusions, on GPUs with memory
+to spare and a cluster with room. What each column then needs beyond its limits is arithmetic, and a
+lower bound on what it costs to allow it. In order of that bound columns are placed for good, with
+CPU cores and host memory raised by bisection, until no other column could be cheaper. The cost is
+the sum of relative changes; of equal ones the fewest limits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from libra_plan.models.topology import Cluster, GpuId
+from libra_plan.planner.columns import columns_of
+from libra_plan.planner.explain.relax import Relaxation, relaxed
+from libra_plan.planner.explain.soft import PLENTY, Draft, drafts_of, without_ids
+from libra_plan.planner.plan import Column, Pool
+from libra_plan.planner.problem import Problem, Task
+from libra_plan.planner.solvers.base import SolveParams
+from libra_plan.planner.solvers.placement import TaskPlacement, place
+from libra_plan.planner.solvers.worth import Candidate, TaskCandidates
+
+__all__ = ["CannotRun", "Way", "cannot_run", "runs_alone"]
+
+_TRIED = 300  # columns that are placed before the search gives up its proof
+_OTHERS = 40  # columns that are placed for the sake of other ways than the cheapest
+_WAYS = 3
+_PLACE_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """Limits that must give way together, and how the task would then run."""
+
+    relaxations: tuple[Relaxation, ...]
+    total: float
+    gpus: int
+    step_time_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class CannotRun:
+    """A task that cannot run even alone: the cheapest ways to let it, each with other limits.
+
+    `proven`: nothing cheaper than the first way exists (in this measure). `refused` lists why roles
+    could not be priced at all; no limit can help then.
+    """
+
+    task: str
+    ways: tuple[Way, ...]
+    proven: bool
+    refused: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """Say what to do, cheapest first."""
+        if self.refused:
+            return f"{self.task} cannot be priced: " + "; ".join(self.refused)
+        if not self.ways:
+            return f"{self.task} cannot run whatever gives way: no arrangement has forms for all roles"
+        ways = "; or ".join(" and ".join(each.text for each in way.relaxations) for way in self.ways)
+        return f"{self.task} could run if you {ways}"
+
+
+def cannot_run(problem: Problem, task: Task) -> CannotRun:
+    """Find the least that must give way for a task to run with the cluster to itself."""
+    refused = list(_refused(problem.cluster, task))
+    if refused:
+        return CannotRun(task.id, (), True, tuple(refused))
+    alone = replace(problem, tasks=(task,), running=())
+    drafts = sorted(drafts_of(alone), key=lambda draft: draft.rank)
+    best: dict[tuple[tuple[str, str], ...], Way] = {}
+    for tried, draft in enumerate(drafts):
+        totals = sorted(way.total for way in best.values())
+        enough = len(totals) >= _WAYS and draft.total >= totals[_WAYS - 1]
+        if enough or (totals and draft.total >= totals[0] and tried >= _OTHERS):
+            break
+        if tried == _TRIED:
+            return CannotRun(task.id, _few(best), False)
+        way = _placed(alone, draft)
+        if way is not None:
+            limits = tuple(sorted((each.code, each.subject) for each in way.relaxations))
+            if limits not in best or way.total < best[limits].total:
+                best[limits] = way
+    return CannotRun(task.id, _few(best), True)
+
+
+def _refused(cluster: Cluster, task: Task) -> Iterator[str]:
+    """Name what no limit can help: roles without a price, or with none on the GPUs there are."""
+    for role in task.gpu_roles:
+        classes = {option.gpu_class for option in role.options}
+        if not classes:
+            yield f"role {role.id}: {role.refusals[0] if role.refusals else 'no layout was given'}"
+        elif not classes & set(cluster.gpu_classes):
+            has = ", ".join(cluster.gpu_classes) or "no GPU"
+            yield f"role {role.id}: measured on {', '.join(sorted(classes))}, the cluster has {has}"
+
+
+def _few(best: dict[tuple[tuple[str, str], ...], Way]) -> tuple[Way, ...]:
+    """Pick the cheapest ways; one that relaxes all that a cheaper one does, and more, is no choice."""
+    picked: list[tuple[set[tuple[str, str]], Way]] = []
+    for limits, way in sorted(best.items(), key=lambda each: (each[1].total, len(each[0]))):
+        if not any(cheaper <= set(limits) for cheaper, _ in picked):
+            picked.append((set(limits), way))
+    return tuple(way for _, way in picked[:_WAYS])
+
+
+def _placed(problem: Problem, draft: Draft) -> Way | None:
+    """Place a draft; give cores and host memory, and name the excluded GPUs, that it takes."""
+    wider = relaxed(problem, [each for each in draft.relaxations if each.code != "exclusion"])
+    open_ids = [each for each in draft.relaxations if each.code == "exclusion"]
+    (task,) = wider.tasks
+    wider = replace(wider, tasks=(without_ids(task, open_ids),))
+    found = list(draft.relaxations)
+    if _try(wider, draft.column) is None:
+        plenty = _with_hosts(wider.cluster, PLENTY, PLENTY)
+        if _try(replace(wider, cluster=plenty), draft.column) is None:
+            return None
+        for code in ("cpu-cores", "host-memory"):
+            more = _least_more(wider, draft.column, code)
+            if more is not None:
+                found.append(more)
+                wider = relaxed(wider, [more])
+    if _try(wider, draft.column) is None:  # together they need more than each alone
+        return None
+    given = _given_back(wider, task, [each.subject for each in open_ids], draft.column)
+    kept = (*(each for each in found if each.code != "exclusion"), *given)
+    changed = relaxed(problem, kept)
+    if not runs_alone(changed, changed.tasks[0]):  # a faster column hides this one there
+        return None
+    total = sum(each.amount for each in kept)
+    return Way(kept, total, draft.column.gpus, draft.column.step_time_s.value)
+
+
+def _given_back(problem: Problem, limited: Task, roles: Sequence[str], column: Column) -> list[Relaxation]:
+    """Find the excluded GPUs that roles must be given, role by role, less any they can do without.
+
+    Phases share their GPUs, which takes roles without any exclusion.
+    """
+    found = []
+    excluded = {role.id: role.excluded_gpus for role in limited.gpu_roles}
+    for role in roles:
+        given = excluded[role]
+        if len(column.phases) == 1:
+            (task,) = problem.tasks
+            problem, given = _fewest_given(problem, task, role, excluded[role], column)
+        if given:
+            now, amount = len(excluded[role]), len(given) / len(excluded[role])
+            names = tuple(sorted(given))
+            found.append(
+                Relaxation(
+                    "exclusion", limited.id, role, float(now), float(len(names)), amount, allowed=names
+                )
+            )
+    return found
+
+
+def _fewest_given(
+    problem: Problem, task: Task, role: str, excluded: frozenset[GpuId], column: Column
+) -> tuple[Problem, frozenset[GpuId]]:
+    """Give the problem with all but a few of a role's exclusions back in force, and those few."""
+    (beside,) = ({c.role for c in pool.choices} for pool in column.phases[0].pools if _has(pool, role))
+
+    def excluding(gpus: frozenset[GpuId]) -> Problem:
+        roles = tuple(replace(r, excluded_gpus=gpus) if r.id == role else r for r in task.roles)
+        return replace(problem, tasks=(replace(task, roles=roles),))
+
+    def taken(allowed: frozenset[GpuId]) -> frozenset[GpuId] | None:
+        placement = _try(excluding(excluded - allowed), column)
+        if placement is None:
+            return None
+        return excluded & {gpu for each in placement.roles if each.role in beside for gpu in each.gpus}
+
+    given = taken(excluded) or frozenset()
+    for gpu in sorted(given):
+        fewer = taken(given - {gpu})
+        given = given if fewer is None else fewer
+    return excluding(excluded - given), given
+
+
+def _has(pool: Pool, role: str) -> bool:
+    return any(choice.role == role for choice in pool.choices)
+
+
+def _try(problem: Problem, column: Column) -> TaskPlacement | None:
+    (task,) = problem.tasks
+    only = TaskCandidates(task, (Candidate(column, 1.0, 1.0),), None, 0, False)
+    placed = place(problem, [only], {0: 0}, SolveParams(), limit_s=_PLACE_S)
+    return None if placed is None else placed[0]
+
+
+def _with_hosts(cluster: Cluster, cores: float | None, host_mib: float | None) -> Cluster:
+    """Give every node so many cores and so much memory; None leaves them as they are."""
+    nodes = tuple(
+        replace(
+            node,
+            cpu_cores=node.cpu_cores if cores is None else cores,
+            host_memory_mib=node.host_memory_mib if host_mib is None else host_mib,
+        )
+        for node in cluster.nodes
+    )
+    return replace(cluster, nodes=nodes)
+
+
+def _least_more(problem: Problem, column: Column, code: str) -> Relaxation | None:
+    """Find by bisection the least whole number to add to every node, what comes later aside."""
+    (task,) = problem.tasks
+    cores = code == "cpu-cores"
+    stated = [node.cpu_cores if cores else node.host_memory_mib for node in problem.cluster]
+    largest = max((value for value in stated if value is not None), default=None)
+
+    def with_more(more: int) -> Relaxation:
+        amount = more / largest if largest else float(more > 0)
+        return Relaxation(code, task.id, "", largest, (largest or 0.0) + more, amount)
+
+    def enough(more: int) -> bool:
+        cluster = relaxed(problem, [with_more(more)]).cluster if more else problem.cluster
+        cluster = _with_hosts(cluster, None, PLENTY) if cores else cluster
+        return _try(replace(problem, cluster=cluster), column) is not None
+
+    if enough(0):
+        return None
+    high = 1
+    while not enough(high) and high < PLENTY:
+        high *= 2
+    low = high // 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return with_more(high)
+
+
+def runs_alone(problem: Problem, task: Task) -> bool:
+    """Tell whether a task can run with the cluster to itself."""
+    alone = replace(problem, tasks=(task,), running=())
+    return any(_try(alone, column) is not None for column in columns_of(task, problem.cluster).columns)

@@ -1,0 +1,208 @@
+"""Columns of a task whose limits are soft, each with what arithmetic says must give way for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+from libra_plan.models.topology import Cluster
+from libra_plan.planner.columns import columns_of
+from libra_plan.planner.columns.capacity import capacities
+from libra_plan.planner.columns.needs import gpus_in_blocks
+from libra_plan.planner.explain.relax import Relaxation, relaxed
+from libra_plan.planner.plan import Column
+from libra_plan.planner.problem import Problem, Task
+
+__all__ = ["PLENTY", "Draft", "drafts_of", "without_ids"]
+
+PLENTY = 1e12
+"""More cores or MiB than anything needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A column with what arithmetic says must give way for it."""
+
+    column: Column
+    relaxations: tuple[Relaxation, ...]
+
+    @property
+    def total(self) -> float:
+        """Add up what it costs, at least."""
+        return sum(each.amount for each in self.relaxations)
+
+    @property
+    def rank(self) -> tuple[float, int, float]:
+        """Order drafts: cheapest, fewest limits, fastest."""
+        return self.total, len(self.relaxations), self.column.step_time_s.value
+
+
+def drafts_of(problem: Problem) -> Iterator[Draft]:
+    """Make columns of the problem's only task: every set of pins and exclusions dropped, the rest soft."""
+    (task,) = problem.tasks
+    by_id = [
+        Relaxation("pin", task.id, role.id, float(len(role.pinned_gpus)), 0.0, 1.0)
+        for role in task.gpu_roles
+        if role.pinned_gpus
+    ] + [
+        Relaxation("exclusion", task.id, role.id, float(len(role.excluded_gpus)), 0.0, 0.0)
+        for role in task.gpu_roles
+        if role.excluded_gpus
+    ]
+    for number in range(len(by_id) + 1):
+        for dropped in combinations(by_id, number):
+            freed = without_ids(task, dropped)
+            for column, grown in _soft_columns(problem, freed):
+                yield Draft(column, (*dropped, *grown, *_needs(problem, freed, column, grown)))
+
+
+def without_ids(task: Task, dropped: Sequence[Relaxation]) -> Task:
+    """Give the task without these pins and exclusions."""
+    limits = {(each.code, each.subject) for each in dropped}
+    roles = tuple(
+        replace(
+            role,
+            pinned_gpus=frozenset() if ("pin", role.id) in limits else role.pinned_gpus,
+            excluded_gpus=frozenset() if ("exclusion", role.id) in limits else role.excluded_gpus,
+        )
+        for role in task.roles
+    )
+    return replace(task, roles=roles)
+
+
+def _soft_columns(problem: Problem, task: Task) -> Iterator[tuple[Column, tuple[Relaxation, ...]]]:
+    """List columns with soft limits, each once; on larger nodes only when no node suffices."""
+    found = False
+    for column in _on(problem.cluster, task):
+        found = True
+        yield column, ()
+    if found:
+        return
+    for grown in _node_sizes(problem.cluster, task):
+        larger = relaxed(problem, [grown]).cluster
+        for column in _on(larger, task):
+            yield column, (grown,)
+
+
+def _node_sizes(cluster: Cluster, task: Task) -> list[Relaxation]:
+    """List the larger node sizes that some replica asks for."""
+    sizes = {
+        (option.gpu_class, option.layout.gpus_per_replica)
+        for role in task.gpu_roles
+        for option in role.options
+    }
+    return [
+        Relaxation("node-size", task.id, name, float(full), float(size), size / full - 1.0)
+        for name, size in sorted(sizes)
+        if (full := cluster.full_node_gpus.get(name)) is not None and size > full
+    ]
+
+
+def _on(cluster: Cluster, task: Task) -> Iterator[Column]:
+    """List the columns of a task whose limits are kept or dropped, by falling need of memory."""
+    seen: set[object] = set()
+    roomy = _roomy(cluster, task)
+    for variant in _variants(task):
+        memory_mib = PLENTY
+        while memory_mib > 0:
+            columns = columns_of(variant, _with_memory(roomy, memory_mib)).columns
+            for column in columns:
+                if column.phases not in seen:
+                    seen.add(column.phases)
+                    yield column
+            if not columns:
+                break
+            most = max(column.peak_mib for column in columns)
+            memory_mib = most * (1 - 1e-9)
+            if most <= min(cluster.memory_mib(name) for name in cluster.gpu_classes):
+                break
+
+
+def _variants(task: Task) -> list[Task]:
+    """Give the task with its own and its roles' limits kept or dropped: either may hide a column."""
+    free_roles = tuple(replace(role, min_gpus=1, max_gpus=None) for role in task.roles)
+    free = replace(task, min_gpus=0, max_gpus=None)
+    several = [task, free, replace(task, roles=free_roles), replace(free, roles=free_roles)]
+    return list(dict.fromkeys(several))
+
+
+def _roomy(cluster: Cluster, task: Task) -> Cluster:
+    """Add room for the smallest form of every role, whatever else stands there."""
+    for name in cluster.gpu_classes:
+        full = cluster.full_node_gpus[name]
+        forms = [[o for o in role.options if o.gpu_class == name] for role in task.gpu_roles]
+        least = sum(min((option.gpus for option in each), default=0) for each in forms)
+        least = max(least, task.min_gpus, *(role.min_gpus for role in task.gpu_roles))
+        wide = [o.layout.gpus_per_replica for each in forms for o in each]
+        widest = max((size for size in wide if size % full == 0), default=full)
+        block = max(full, widest)
+        more = Relaxation("gpus", task.id, name, None, float(-(-least // block)), 0.0, block)
+        cluster = relaxed(Problem(cluster, ()), [more]).cluster
+    return cluster
+
+
+def _with_memory(cluster: Cluster, memory_mib: float) -> Cluster:
+    nodes = tuple(
+        replace(node, gpus=tuple(replace(gpu, memory_mib=memory_mib) for gpu in node.gpus))
+        for node in cluster.nodes
+    )
+    return replace(cluster, nodes=nodes)
+
+
+def _needs(
+    problem: Problem, task: Task, column: Column, grown: Sequence[Relaxation]
+) -> tuple[Relaxation, ...]:
+    """Say by how much a column breaks the limits that arithmetic can tell."""
+    cluster = relaxed(problem, grown).cluster
+    found = [*_size_limits(task, column), *_memory(cluster, task, column)]
+    for name in dict.fromkeys(name for name, _, _ in column.blocks):
+        found += _more_gpus(cluster, task, column, name)
+    return tuple(found)
+
+
+def _size_limits(task: Task, column: Column) -> Iterator[Relaxation]:
+    yield from _between("task", task.id, "", column.gpus, task.min_gpus, task.max_gpus)
+    choices = {c.role: c for phase in column.phases for pool in phase.pools for c in pool.choices}
+    for role in task.gpu_roles:
+        gpus = choices[role.id].option.gpus
+        yield from _between("role", task.id, role.id, gpus, role.min_gpus, role.max_gpus)
+
+
+def _between(
+    what: str, task: str, role: str, gpus: int, least: int, most: int | None
+) -> Iterator[Relaxation]:
+    if most is not None and gpus > most:
+        amount = (gpus - most) / max(1, most)
+        yield Relaxation(f"{what}-max", task, role, float(most), float(gpus), amount)
+    if gpus < least:
+        yield Relaxation(f"{what}-min", task, role, float(least), float(gpus), (least - gpus) / least)
+
+
+def _memory(cluster: Cluster, task: Task, column: Column) -> Iterator[Relaxation]:
+    peaks: dict[str, float] = {}
+    several = len(column.phases) > 1
+    for phase in column.phases:
+        for pool in phase.pools:
+            peak = column.peak_mib if several else pool.peak_mib
+            peaks[pool.gpu_class] = max(peaks.get(pool.gpu_class, 0.0), peak)
+    for name, peak in peaks.items():
+        now = cluster.memory_mib(name)
+        if peak > now:
+            yield Relaxation("memory", task.id, name, now, peak, peak / now - 1.0)
+
+
+def _more_gpus(cluster: Cluster, task: Task, column: Column, name: str) -> list[Relaxation]:
+    """Add blocks, the largest first, until those of every size have room."""
+    found: list[Relaxation] = []
+    now = capacities(cluster)[name]
+    full = now.full_node_gpus
+    gpus = now.gpus
+    for size in sorted({1} | {size for owner, size, _ in column.blocks if owner == name}, reverse=True):
+        needed = gpus_in_blocks(column, name, size, full)
+        short = -(-needed // size) - capacities(cluster)[name].rooms(size)
+        if short > 0:
+            amount = short * size / gpus
+            found.append(Relaxation("gpus", task.id, name, float(gpus), float(short), amount, size))
+            cluster = relaxed(Problem(cluster, ()), [found[-1]]).cluster
+    return found
