@@ -11,8 +11,7 @@ earlier, so going as far as possible is best, and the furthest position that g G
 those of fewer GPUs. That tells whether T can be met; T itself is bisected. Uniform layouts dealt round-robin
 by rank are compared too, so the answer is never slower than the best of them.
 
-A rollout role is priced with uniform layouts today; a stage option that holds several layouts would
-take its time from here (`MixedRollout.makespan_s`) and its blocks from `MixedRollout.replicas`.
+A stage option that mixes layouts takes its time from here (`expected_s`) and its blocks from `replicas`.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from libra_plan.errors import RefusedError
 from libra_plan.models.admission import Admission
 from libra_plan.models.fit import DecodeCoefficients
 from libra_plan.models.lengths import FloatArray, IntArray
-from libra_plan.models.parallelism import Layout
+from libra_plan.models.parallelism import Layout, RangedReplica
 from libra_plan.models.quantities import Estimate, Origin
 from libra_plan.models.ranged_replica import Reach, reach_of
 from libra_plan.models.rollout import Trajectories, makespan_s
@@ -36,7 +35,6 @@ __all__ = ["MixedRollout", "RangedReplica", "ReplicaKind", "mixed_rollout"]
 
 _CLOSE = 1e-6
 """Bisection ends when no makespan shorter by this share is left untried."""
-_ROUNDS = 100
 _LEVEL = 0.95
 
 
@@ -55,29 +53,17 @@ class ReplicaKind:
     origin: Origin = Origin.INTERPOLATED
 
 
-@dataclass(frozen=True, slots=True)
-class RangedReplica:
-    """A replica, the positions it serves, range(start, stop, stride), and the seconds they take.
-
-    Position 0 is the longest trajectory. `stride` is 1 but where one layout, dealt by rank, is best.
-    """
-
-    layout: Layout
-    start: int
-    stop: int
-    stride: int
-    time_s: float
-
-
 @dataclass(frozen=True)
 class MixedRollout:
     """The replicas, longest trajectories first, with the seconds until the slowest is done.
 
-    `order` maps positions to the trajectories that were given. `uniform_s` is what the best single
-    layout takes, dealt by the same ranking, and `uniform` that layout; None when none can serve all.
+    `expected_s` is the mean over the rankings drawn, or the value of `makespan_s` where lengths are
+    ranked without error. `order` maps positions to the trajectories that were given. `uniform_s` is what the
+    best single layout takes, dealt by the same ranking, and `uniform` that layout; None when none can.
     """
 
     makespan_s: Estimate
+    expected_s: float
     replicas: tuple[RangedReplica, ...]
     order: tuple[int, ...]
     uniform: Layout | None
@@ -106,12 +92,13 @@ def mixed_rollout(
     *,
     ranking_error: float = 0.0,
     rng: np.random.Generator | None = None,
+    rankings: int = 100,
 ) -> MixedRollout:
     """Choose layouts and ranges so that the step's rollout ends soonest on at most `gpus` GPUs.
 
     `ranking_error` is the standard deviation of ln(predicted ÷ true length) of whatever ranks the
-    trajectories; with it `high` is the 95 % quantile over 100 rankings drawn with `rng`, where each
-    replica gets the ranks that were meant for it. Replica sizes that divide each other pack into
+    trajectories; with it `high` is the 95 % quantile over so many `rankings` drawn with `rng`,
+    where each replica gets the ranks that were meant for it. Replica sizes that divide each other pack into
     whole nodes without gaps. With tool waits ranges are chosen by an upper bound (all waits of
     every round of admission are added) and the time given is that of the event simulation.
     """
@@ -124,15 +111,17 @@ def mixed_rollout(
     if not pieces:
         raise _nothing_serves(trajectories, kinds, gpus)
     times = step.times_s(pieces)
-    seconds = high = max(times)
+    seconds = high = expected = max(times)
     if ranking_error > 0:
         if rng is None:
             raise ValueError("rankings with an error are drawn with an rng")
-        high = max(high, _misranked_s(step, pieces, ranking_error, rng))
+        drawn = _misranked_s(step, pieces, ranking_error, rng, rankings)
+        high, expected = max(high, float(np.quantile(drawn, _LEVEL))), float(np.mean(drawn))
     error = max(piece.kind.coefficients.error for piece in pieces)
     origin = max((piece.kind.origin for piece in pieces), key=lambda each: each.weakness)
     return MixedRollout(
         Estimate(seconds, seconds * max(1 - error, 0.0), high * (1 + error), "s", origin),
+        expected,
         tuple(
             RangedReplica(piece.kind.layout, piece.start, piece.stop, piece.stride, own)
             for piece, own in zip(pieces, times, strict=True)
@@ -258,15 +247,17 @@ def _best_uniform(step: _Step, kinds: Sequence[ReplicaKind], gpus: int) -> tuple
     return best
 
 
-def _misranked_s(step: _Step, pieces: Sequence[_Piece], error: float, rng: np.random.Generator) -> float:
-    """Give the 95 % quantile of the makespan when ranks are drawn with an error.
+def _misranked_s(
+    step: _Step, pieces: Sequence[_Piece], error: float, rng: np.random.Generator, rankings: int
+) -> list[float]:
+    """Give the makespans when ranks are drawn with an error.
 
     A trajectory that does not fit where its rank sent it goes to the replica with most room.
     """
     roomiest = max(range(len(pieces)), key=lambda number: pieces[number].kind.admission.tokens)
     contexts, logs = step.ranked.final_context, np.log(step.ranked.response_tokens)
     found = []
-    for _ in range(_ROUNDS):
+    for _ in range(rankings):
         seen = np.argsort(-(logs + rng.normal(0.0, error, len(logs))), kind="stable")
         sent = [seen[piece.start : piece.stop : piece.stride] for piece in pieces]
         fits = [contexts[at] <= piece.kind.admission.tokens for at, piece in zip(sent, pieces, strict=True)]
@@ -274,4 +265,4 @@ def _misranked_s(step: _Step, pieces: Sequence[_Piece], error: float, rng: np.ra
         moved = [at[~ok] for at, ok in zip(sent, fits, strict=True)]
         served[roomiest] = np.concatenate([served[roomiest], *moved])
         found.append(max(step.time_s(piece.kind, at) for piece, at in zip(pieces, served, strict=True)))
-    return float(np.quantile(found, _LEVEL))
+    return found

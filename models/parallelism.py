@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from libra_plan.profiles.schema import ModelShape
 
-__all__ = ["Layout", "layout_faults"]
+__all__ = ["Layout", "RangedReplica", "layout_faults"]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -35,6 +35,21 @@ class Layout:
     def __str__(self) -> str:
         degrees = (("tp", self.tp), ("pp", self.pp), ("cp", self.cp), ("ep", self.ep))
         return " ".join(f"{name}{value}" for name, value in degrees if value > 1) or "tp1"
+
+
+@dataclass(frozen=True, slots=True)
+class RangedReplica:
+    """A rollout replica, the positions it serves, range(start, stop, stride), and the seconds they take.
+
+    Position 0 is the longest trajectory, as predicted. `stride` is 1 but where one layout, dealt by rank,
+    is best.
+    """
+
+    layout: Layout
+    start: int
+    stop: int
+    stride: int
+    time_s: float
 
 
 def layout_faults(layout: Layout, model: ModelShape) -> tuple[str, ...]:

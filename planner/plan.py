@@ -110,7 +110,10 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class PlacedRole:
-    """A role on GPUs: `replicas[i]` lists the GPUs of replica i in rank order."""
+    """A role on GPUs: `replicas[i]` lists the GPUs of replica i in rank order.
+
+    Replicas are in the order of nodes, or in that of the option's `mix`.
+    """
 
     role: str
     choice: RoleChoice
@@ -120,6 +123,11 @@ class PlacedRole:
     def gpus(self) -> tuple[GpuId, ...]:
         """List all GPUs in rank order: by replica, then by rank within it."""
         return tuple(gpu for replica in self.replicas for gpu in replica)
+
+    @property
+    def placed(self) -> frozenset[tuple[Layout, tuple[GpuId, ...]]]:
+        """Give which layout is on which GPUs, whatever the order of replicas."""
+        return frozenset(zip(self.choice.option.layouts, self.replicas, strict=True))
 
 
 @dataclass(frozen=True, slots=True)

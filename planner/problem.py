@@ -6,11 +6,12 @@ oracle read one frozen table and nothing in it can drift during a solve.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
 
-from libra_plan.models.parallelism import Layout
+from libra_plan.models.parallelism import Layout, RangedReplica
 from libra_plan.models.quantities import Estimate
 from libra_plan.models.topology import Cluster, GpuId
 
@@ -75,6 +76,9 @@ class StageOption:
     what that state then takes there. `sleep_s` and `wake_s` are the seconds to put it to sleep and
     to wake it, None when the role cannot sleep. `alone`: the price holds only where the role keeps its
     GPUs all the time (an async rollout that never drains), not where it shares them in turns.
+
+    A rollout that serves trajectories by the rank of their length has `mix`: the layout of every
+    replica and the ranks it serves. `layout` is then the largest of them, `replicas` their number.
     """
 
     gpu_class: str
@@ -89,11 +93,30 @@ class StageOption:
     wake_s: float | None
     notes: tuple[str, ...] = ()
     alone: bool = False
+    mix: tuple[RangedReplica, ...] = ()
 
     @property
     def gpus(self) -> int:
         """Count the GPUs it takes."""
-        return self.replicas * self.layout.gpus_per_replica
+        return sum(layout.gpus_per_replica for layout in self.layouts)
+
+    @property
+    def layouts(self) -> tuple[Layout, ...]:
+        """List the layout of every replica."""
+        return tuple(each.layout for each in self.mix) or (self.layout,) * self.replicas
+
+    @property
+    def sizes(self) -> tuple[tuple[int, int], ...]:
+        """Count replicas by their GPUs: (GPUs, replicas), largest first."""
+        if not self.mix:
+            return ((self.layout.gpus_per_replica, self.replicas),)
+        found = Counter(layout.gpus_per_replica for layout in self.layouts)
+        return tuple(sorted(found.items(), reverse=True))
+
+    @property
+    def form(self) -> str:
+        """Say how many replicas of which layouts it has: `2 × tp4`, or `1 × tp4 + 6 × tp1`."""
+        return " + ".join(f"{number} × {layout}" for layout, number in Counter(self.layouts).items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,13 +183,20 @@ class Task:
 class HeldRole:
     """What a role of the running plan holds: its layout and the GPUs of each replica, in order.
 
-    Roles of one task with the same `share_group` take those GPUs in turn.
+    Roles of one task with the same `share_group` take those GPUs in turn. `mix` lists the layouts of
+    the replicas where they differ or serve ranks of lengths; `layout` is then the largest.
     """
 
     role: str
     layout: Layout
     replicas: tuple[tuple[GpuId, ...], ...]
     share_group: str
+    mix: tuple[Layout, ...] = ()
+
+    @property
+    def placed(self) -> frozenset[tuple[Layout, tuple[GpuId, ...]]]:
+        """Give which layout is on which GPUs, whatever the order of replicas."""
+        return frozenset(zip(self.mix or (self.layout,) * len(self.replicas), self.replicas, strict=True))
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,9 +138,10 @@ def _replicas(cluster: Cluster, where: str, placed: PlacedRole) -> Found:
             yield Violation("unknown-gpu", f"GPU {gpu} is not one the plan may use", where)
         elif cluster.gpus[gpu].gpu_class != option.gpu_class:
             yield Violation("gpu-class", f"GPU {gpu} is not of class {option.gpu_class}", where)
-    for replica in placed.replicas:
-        if len(replica) != option.layout.gpus_per_replica:
-            yield Violation("replica-size", f"a replica has {len(replica)} GPUs, not {option.layout}", where)
+    for number, replica in enumerate(placed.replicas):
+        layout = option.mix[number].layout if number < len(option.mix) else option.layout
+        if len(replica) != layout.tp * layout.pp * layout.cp:
+            yield Violation("replica-size", f"a replica has {len(replica)} GPUs, not {layout}", where)
         if not _keeps_to_nodes(cluster, replica):
             names = ", ".join(map(str, replica))
             yield Violation(

@@ -50,8 +50,14 @@ def _moved(problem: Problem, running: RunningTask) -> bool:
     held = _held(problem, running.task)
     if held is None:
         return False
-    was = {role.role: (role.layout, role.replicas) for role in held.roles}
-    now = {placed.role: (placed.choice.layout, placed.replicas) for placed in running.roles}
+    was, now = {}, {}
+    for role in held.roles:
+        layouts = role.mix if role.mix else [role.layout] * len(role.replicas)
+        was[role.role] = dict(zip(role.replicas, layouts, strict=False))
+    for placed in running.roles:
+        option = placed.choice.option
+        kinds = [each.layout for each in option.mix] if option.mix else [option.layout] * len(placed.replicas)
+        now[placed.role] = dict(zip(placed.replicas, kinds, strict=False))
     return was != now
 
 

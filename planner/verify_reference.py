@@ -62,7 +62,7 @@ def _columns(cluster: Cluster, task: Task) -> Iterator[tuple[int, float]]:
 
 
 def _allowed(cluster: Cluster, role: Role, option: StageOption) -> bool:
-    if not _room(cluster, option.gpu_class, option.layout.gpus_per_replica):
+    if not all(_room(cluster, option.gpu_class, size) for size in _sizes(option)):
         return False
     if role.pinned_gpus and not _covers(cluster, role, option):
         return False
@@ -70,7 +70,12 @@ def _allowed(cluster: Cluster, role: Role, option: StageOption) -> bool:
 
 
 def _covers(cluster: Cluster, role: Role, option: StageOption) -> bool:
-    """Tell whether the replicas cover the pinned GPUs exactly, none cut by a node it does not fill."""
+    """Tell whether the replicas cover the pinned GPUs exactly, none cut by a node it does not fill.
+
+    Replicas of several sizes are not put on pinned GPUs.
+    """
+    if option.mix:
+        return False
     size, node = option.layout.gpus_per_replica, _node_size(cluster, option.gpu_class)
     here = Counter(gpu.node for gpu in role.pinned_gpus).values()
     packs = all(number % size == 0 if size <= node else number == node for number in here)
@@ -127,7 +132,7 @@ def _gpus_needed(cluster: Cluster, task: Task, shape: Shape, options: tuple[Stag
     for phase in pools:
         blocks.append([])
         for pool in phase:
-            size = max(option.layout.gpus_per_replica for option in pool)
+            size = max(size for option in pool for size in _sizes(option))
             number = max(blocks_needed(cluster, option, size) for option in pool)
             if task.roles_fill_pools and any(option.gpus != size * number for option in pool):
                 return None
@@ -184,8 +189,17 @@ def _without(nodes: tuple[int, ...], size: int) -> Iterator[tuple[int, ...]]:
 def blocks_needed(cluster: Cluster, option: StageOption, block: int) -> int:
     """Count the blocks that hold all replicas of a role, none of which may straddle two nodes."""
     size, node = option.layout.gpus_per_replica, _node_size(cluster, option.gpu_class)
+    if option.mix:
+        return _bins(_sizes(option), block, node)
     each = block // size if block <= node or size > node else (block // node) * (node // size)
     return -(-option.replicas // each)
+
+
+def _sizes(option: StageOption) -> list[int]:
+    """List the GPUs of every replica."""
+    return [kind.layout.gpus_per_replica for kind in option.mix] or [
+        option.layout.gpus_per_replica
+    ] * option.replicas
 
 
 def _room(cluster: Cluster, gpu_class: str, block: int) -> int:

@@ -30,6 +30,7 @@ _GPU_ONLY = (
     "micro_batch_tokens",
     "max_concurrency",
     "verdict_tokens",
+    "mixed_layouts",
     "pinned_gpus",
     "excluded_gpus",
     "max_gpus",
@@ -70,6 +71,13 @@ def check(
     if role.verdict_tokens is not None and role.kind != "judge":
         where = document.where(f"{key}.verdict_tokens")
         raise WorkloadError("`verdict_tokens` is for judge roles", got=f"kind {role.kind}", where=where)
+    if role.mixed_layouts is not None and (role.kind != "rollout" or role.pinned_gpus):
+        raise WorkloadError(
+            "`mixed_layouts` is for rollout roles without pinned GPUs",
+            got=f"kind {role.kind}" + (", pinned" if role.pinned_gpus else ""),
+            way_out="drop it, or the pins",
+            where=document.where(f"{key}.mixed_layouts"),
+        )
     _check_gpu_limits(role, key, document)
     _check_budget(role, key, document, longest_tokens)
     if not role.profiles:

@@ -14,6 +14,7 @@ __all__ = [
     "LayoutSpec",
     "LifecycleSpec",
     "LogNormal",
+    "MixedLayoutsSpec",
     "RoleKind",
     "RoleSpec",
     "TaskSpec",
@@ -97,13 +98,23 @@ class LayoutSpec(File, frozen=True, kw_only=True):
     ep: Count = 1
 
 
+class MixedLayoutsSpec(File, frozen=True, kw_only=True):
+    """Replicas of several layouts, each serving trajectories of a range of predicted lengths.
+
+    `ranking_error`: standard deviation of ln(predicted ÷ true length) of what ranks the trajectories
+    before they are generated; 0 only where lengths are known.
+    """
+
+    ranking_error: NonNegative
+
+
 class RoleSpec(File, frozen=True, kw_only=True):
     """A role of a task. GPU roles name their profiles; `env` states its CPU need and tool waits.
 
     `profiles`: one profile id per phase the role goes through (rollout: decode or serve, and
     optionally score for its prefill; train roles: train; scoring roles: score). A judge that writes
     its verdicts (profile of phase decode or serve) states their length, `verdict_tokens`; it reads
-    prompt and response of each sample. `min_gpus`,
+    prompt and response of each sample. A rollout with `mixed_layouts` may mix its layouts. `min_gpus`,
     `max_gpus`, `pinned_gpus` and `excluded_gpus` ("node:index" or UUID) bound the placement.
     Host memory is what the processes take; the planner adds the state it puts to sleep there.
     """
@@ -115,6 +126,7 @@ class RoleSpec(File, frozen=True, kw_only=True):
     micro_batch_tokens: Count | None = None
     max_concurrency: Count | None = None
     verdict_tokens: Distribution | None = None
+    mixed_layouts: MixedLayoutsSpec | None = None
     can_sleep: bool = True
     min_gpus: Count = 1
     max_gpus: Count | None = None

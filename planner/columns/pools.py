@@ -15,7 +15,7 @@ from math import inf
 
 from libra_plan.models.topology import GpuId
 from libra_plan.planner.columns.capacity import ClassCapacity, replicas_per_block
-from libra_plan.planner.columns.packing import are_nested
+from libra_plan.planner.columns.packing import are_nested, blocks_around
 from libra_plan.planner.columns.pareto import Front, insert
 from libra_plan.planner.plan import MemoryMode, Pool, RoleChoice
 from libra_plan.planner.problem import Role, StageOption
@@ -58,8 +58,9 @@ def role_options(role: Role, capacity: ClassCapacity) -> list[StageOption]:
         if option.gpu_class == capacity.gpu_class
         and role.min_gpus <= option.gpus <= most
         and (not pinned or (option.gpus == pinned and _splits(role.pinned_gpus, option, capacity)))
+        and not (pinned and option.mix)
         and option.peak_mib <= capacity.memory_mib
-        and capacity.rooms(option.layout.gpus_per_replica) >= option.replicas
+        and all(capacity.rooms(gpus) >= replicas for gpus, replicas in option.sizes)
     ]
 
 
@@ -186,6 +187,11 @@ def _by_blocks_needed(
     """Sort a role's options by the number of blocks they need."""
     needed: dict[int, list[StageOption]] = {}
     for option in options:
+        if option.mix:
+            around = blocks_around(option.sizes, block_gpus, capacity.full_node_gpus)
+            if around is not None:
+                needed.setdefault(around, []).append(option)
+            continue
         each = replicas_per_block(block_gpus, option.layout.gpus_per_replica, capacity.full_node_gpus)
         if each:
             needed.setdefault(-(-option.replicas // each), []).append(option)

@@ -194,6 +194,7 @@ def _environment(
     optional = {
         "LIBRA_PLAN_SHARE_GROUP": role.share_group,
         "LIBRA_PLAN_MEMORY_MODE": role.memory_mode,
+        "LIBRA_PLAN_MIX": _mix(role),
         "LIBRA_PLAN_GPU_UUIDS": ",".join(known) if len(known) == len(member.gpus) else None,
     }
     return {
@@ -206,6 +207,18 @@ def _environment(
         **{f"LIBRA_PLAN_{name.upper()}": str(value) for name, value in degrees.items()},
         **{key: value for key, value in optional.items() if value is not None},
     }
+
+
+def _mix(role: RoleEntry) -> str | None:
+    """Write each replica's ranks, layout and range of predicted lengths as JSON; None for equal replicas."""
+    if not role.mix:
+        return None
+    ends = accumulate(len(replica) for replica in role.replicas)
+    entries = [
+        {"first_rank": end - len(replica), **msgspec.structs.asdict(kind)}
+        for end, replica, kind in zip(ends, role.replicas, role.mix, strict=True)
+    ]
+    return msgspec.json.encode(entries).decode()
 
 
 def _identity(manifest: Manifest, task: TaskEntry, role: RoleEntry, node: str) -> dict[str, str]:
@@ -229,6 +242,11 @@ def role_notes(task: TaskEntry, role: RoleEntry) -> Iterator[str]:
         yield (
             f"It shares GPUs with {', '.join(others)}: the framework must let them work in turn "
             f"(memory mode: {role.memory_mode})."
+        )
+    if role.mix:
+        yield (
+            "Its replicas have different layouts and serve ranges of the trajectories sorted by predicted "
+            "length, longest first: LIBRA_PLAN_MIX lists first rank, layout and range of each."
         )
     if unequal_nodes(role):
         yield (

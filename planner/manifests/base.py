@@ -43,6 +43,7 @@ class Ability(str, Enum):
     UNEQUAL_NODES = "a role with unequal numbers of GPUs on its nodes"
     SHARED_GPUS = "roles that share GPUs"
     CPU_ROLES = "roles without GPUs"
+    MIXED_LAYOUTS = "replicas of different layouts"
 
 
 class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -178,3 +179,5 @@ def _role_needs(task: TaskEntry, role: RoleEntry) -> Iterator[Ability]:
         yield Ability.UNEQUAL_NODES
     if role.share_group is not None:
         yield Ability.SHARED_GPUS
+    if role.mix:
+        yield Ability.MIXED_LAYOUTS

@@ -118,6 +118,9 @@ def _roles(manifest: Manifest) -> Iterator[Violation]:
 
 def _world(where: str, role: RoleEntry, gpus: list[str]) -> Iterator[Violation]:
     degrees = role.layout
+    if role.mix:
+        yield from _mixed(where, role, gpus)
+        return
     if degrees is None:
         yield Violation("layout-missing", where, "it has GPUs but no layout")
         return
@@ -132,6 +135,24 @@ def _world(where: str, role: RoleEntry, gpus: list[str]) -> Iterator[Violation]:
         yield Violation("rank-order", where, "members and replicas do not list the same GPUs in one order")
     if len(set(ranks)) < len(ranks):
         yield Violation("gpu-twice", where, "a GPU has two ranks of the role")
+
+
+def _mixed(where: str, role: RoleEntry, gpus: list[str]) -> Iterator[Violation]:
+    """Check a role whose replicas have layouts of their own, and that they serve every rank once."""
+    mix = role.mix or ()
+    sizes = [kind.tp * kind.pp * kind.cp for kind in mix]
+    if [len(replica) for replica in role.replicas] != sizes:
+        yield Violation("world-size", where, f"replicas of {list(map(len, role.replicas))} GPUs, but {sizes}")
+    if role.layout is not None:
+        yield Violation("layout-missing", where, "it has a layout of its own and a mix")
+    ranks = [f"{member.node}:{index}" for member in role.members for index in member.gpus]
+    if ranks != gpus:
+        yield Violation("rank-order", where, "members and replicas do not list the same GPUs in one order")
+    if len(set(ranks)) < len(ranks):
+        yield Violation("gpu-twice", where, "a GPU has two ranks of the role")
+    served = sorted(at for kind in mix for at in range(kind.start, kind.stop, kind.stride))
+    if served != list(range(len(served))):
+        yield Violation("ranges", where, "its replicas leave out trajectories, or serve some twice")
 
 
 def _product(degrees: Degrees) -> str:

@@ -132,16 +132,21 @@ def _numbers(value: object, path: str) -> Iterator[tuple[str, float]]:
 def placements_of(manifest: Manifest) -> tuple[HeldTask, ...]:
     """Give what every task of a manifest holds: per role its layout and the GPUs of its replicas."""
     return tuple(
-        HeldTask(task.id, tuple(_held(role) for role in task.roles if role.layout is not None))
+        HeldTask(task.id, tuple(_held(role) for role in task.roles if role.members))
         for task in manifest.spec.tasks
     )
 
 
 def _held(role: RoleEntry) -> HeldRole:
+    replicas = tuple(tuple(_gpu_id(gpu) for gpu in replica) for replica in role.replicas)
+    group = role.share_group or role.id
+    if role.mix:
+        mix = tuple(Layout(kind.tp, kind.pp, kind.cp, kind.ep) for kind in role.mix)
+        largest = max(mix, key=lambda layout: layout.gpus_per_replica)
+        return HeldRole(role.id, largest, replicas, group, mix)
     assert role.layout is not None
     layout = Layout(role.layout.tp, role.layout.pp, role.layout.cp, role.layout.ep)
-    replicas = tuple(tuple(_gpu_id(gpu) for gpu in replica) for replica in role.replicas)
-    return HeldRole(role.id, layout, replicas, role.share_group or role.id)
+    return HeldRole(role.id, layout, replicas, group)
 
 
 def _gpu_id(text: str) -> GpuId:

@@ -28,6 +28,7 @@ __all__ = [
     "Objective",
     "Prediction",
     "QueuedEntry",
+    "RangedEntry",
     "Rendezvous",
     "RoleEntry",
     "Spec",
@@ -98,6 +99,21 @@ class Degrees(_Entry, frozen=True):
     dp: Count
 
 
+class RangedEntry(_Entry, frozen=True):
+    """The layout of one replica of a mix, and the trajectories it serves.
+
+    Sorted by predicted length, longest first, it serves positions start, start + stride, ... below stop.
+    """
+
+    tp: Count
+    pp: Count
+    cp: Count
+    ep: Count
+    start: Whole
+    stop: Whole
+    stride: Count
+
+
 class Member(_Entry, frozen=True):
     """The ranks of a role on one node: the i-th of `gpus` is local rank i. Members are in node-rank order."""
 
@@ -129,7 +145,8 @@ class RoleEntry(_Entry, frozen=True):
     `phase` and `pool` number where it stands in the task's column. Roles with the same
     `share_group` take the same GPUs in turn, and `memory_mode` says whether their state stays on
     the GPU meanwhile. `peak_memory` is per GPU and of the whole pool, MiB, an upper bound.
-    `host_memory_mib_per_gpu` holds the state that sleeps there too.
+    `host_memory_mib_per_gpu` holds the state that sleeps there too. A rollout whose replicas serve
+    ranges of predicted lengths has no single layout: `mix[i]` is that of `replicas[i]`.
     """
 
     id: Name
@@ -148,6 +165,7 @@ class RoleEntry(_Entry, frozen=True):
     cpu: tuple[CpuShareEntry, ...]
     stage_time: Prediction | None
     peak_memory: Prediction | None
+    mix: tuple[RangedEntry, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
 class Lifecycle(_Entry, frozen=True):

@@ -8,6 +8,7 @@ from itertools import groupby
 import msgspec
 
 from libra_plan.errors import ManifestError
+from libra_plan.models.parallelism import RangedReplica
 from libra_plan.models.quantities import Estimate
 from libra_plan.models.topology import Cluster, GpuId
 from libra_plan.planner.manifests import manifest as m
@@ -62,13 +63,18 @@ def _gpu_role(
 ) -> m.RoleEntry:
     phase, number, pool = _pool_of(running, role.id)
     replicas = _in_rank_order(cluster, placed.replicas)
-    layout = placed.choice.layout
+    layout, option = placed.choice.layout, placed.choice.option
+    of = {frozenset(gpus): kind for gpus, kind in zip(placed.replicas, option.mix, strict=False)}
+    mix = tuple(_ranged(of[frozenset(replica)]) for replica in replicas) if option.mix else msgspec.UNSET
     asleep = pool.memory_mode is MemoryMode.SLEEP
     sleeping_mib = placed.choice.option.host_static_mib if asleep else 0.0
     return m.RoleEntry(
         id=role.id,
         kind=role.kind,
-        layout=m.Degrees(tp=layout.tp, pp=layout.pp, cp=layout.cp, ep=layout.ep, dp=len(replicas)),
+        layout=None
+        if option.mix
+        else m.Degrees(tp=layout.tp, pp=layout.pp, cp=layout.cp, ep=layout.ep, dp=len(replicas)),
+        mix=mix,
         replicas=tuple(tuple(str(gpu) for gpu in replica) for replica in replicas),
         members=_members(gpu for replica in replicas for gpu in replica),
         phase=phase,
@@ -82,6 +88,19 @@ def _gpu_role(
         cpu=(),
         stage_time=_prediction(placed.choice.option.time_s),
         peak_memory=m.Prediction(value=pool.peak_mib, low=None, high=pool.peak_mib, unit="MiB", origin=None),
+    )
+
+
+def _ranged(kind: RangedReplica) -> m.RangedEntry:
+    layout = kind.layout
+    return m.RangedEntry(
+        tp=layout.tp,
+        pp=layout.pp,
+        cp=layout.cp,
+        ep=layout.ep,
+        start=kind.start,
+        stop=kind.stop,
+        stride=kind.stride,
     )
 
 

@@ -101,6 +101,8 @@ def _rows(manifest: Manifest) -> Iterator[str]:
 
 
 def _layout(role: RoleEntry) -> str:
+    if role.mix:
+        return "mixed"
     if role.layout is None:
         return ""
     degrees = msgspec.structs.asdict(role.layout)

@@ -6,7 +6,7 @@ from collections import Counter
 
 from libra_plan.models.topology import Cluster
 
-__all__ = ["ALL_COUNTS_UP_TO_GPUS", "largest_node", "replica_counts", "widest_replica"]
+__all__ = ["ALL_COUNTS_UP_TO_GPUS", "largest_node", "mixed_budgets", "replica_counts", "widest_replica"]
 
 ALL_COUNTS_UP_TO_GPUS = 64
 
@@ -25,6 +25,18 @@ def widest_replica(cluster: Cluster, gpu_class: str) -> int:
         if sum(gpu.gpu_class == gpu_class for gpu in node.gpus) == full
     )
     return full * max(whole.values())
+
+
+def mixed_budgets(least_gpus: int, most_gpus: int, node_gpus: int) -> tuple[int, ...]:
+    """List the numbers of GPUs to mix layouts on: all of a node, then halves of nodes, then whole ones."""
+    half = max(1, node_gpus // 2)
+    return tuple(
+        gpus
+        for gpus in range(max(1, least_gpus), most_gpus + 1)
+        if gpus <= node_gpus
+        or gpus % (half if gpus <= ALL_COUNTS_UP_TO_GPUS else node_gpus) == 0
+        or gpus == least_gpus
+    )
 
 
 def replica_counts(

@@ -6,11 +6,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from libra_plan.errors import RefusedError
 from libra_plan.models.admission import Admission, Frontier, frontier_of
 from libra_plan.models.engine_memory import cache_share
 from libra_plan.models.fit import DecodeCoefficients, FittedProfile, Query
 from libra_plan.models.length_bootstrap import Luck, luck_of
 from libra_plan.models.lengths import FloatArray, IntArray, LengthSample
+from libra_plan.models.mixed_rollout import ReplicaKind
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.quantities import Estimate, Origin
 from libra_plan.models.rollout import Trajectories, continuous_s, makespan_s
@@ -21,14 +23,31 @@ from libra_plan.planner.problem import Coupling, CouplingKind
 from libra_plan.profiles.catalog import LoadedProfile
 from libra_plan.profiles.schema import RoleSpec
 
-__all__ = ["Rollout"]
+__all__ = ["RangedKind", "Rollout"]
 
 MEMORY_ASSUMED = "memory is assumed from the model's shape: none was measured"
 
 
+_SHORTER = (0.02, 0.1, 0.25, 0.5)
+"""Shares of the longest trajectories that a small replica may leave to larger ones."""
+
+
+@dataclass(frozen=True)
+class RangedKind:
+    """A kind of replica that serves ranks of lengths, with its peak memory and remarks.
+
+    `band` is the relative error of its times.
+    """
+
+    kind: ReplicaKind
+    memory_mib: Estimate
+    band: float
+    notes: tuple[str, ...]
+
+
 @dataclass(frozen=True)
 class Rollout(Stage):
-    """A role that generates; a layout of it is uniform (`models.mixed_rollout` mixes several)."""
+    """A role that generates, on replicas of one layout or (`ranged`) of several."""
 
     profile: FittedProfile
     loaded: LoadedProfile
@@ -46,6 +65,44 @@ class Rollout(Stage):
         if self.coupling.kind is not CouplingKind.ASYNC:
             return ((self, False),)
         return ((self, True), (replace(self, coupling=Coupling(CouplingKind.SYNC)), False))
+
+    def ranged(self, layout: Layout, memory_mib: float, allow_prior: bool) -> RangedKind:
+        """Time replicas of a layout that serve trajectories by rank: all of them, or those that fit.
+
+        A small replica may hold no context as long as the longest; it then serves shorter ones.
+        """
+        coefficients = self.profile.decode_coefficients(layout, allow_prior=allow_prior)
+        contexts = np.sort(self.orders[0].final_context)[::-1]
+        frontier = self._frontier_of_part(contexts, layout, memory_mib, allow_prior)
+        admission = frontier.admission(len(contexts), self.role.max_concurrency)
+        per_token, notes = self._prefill(layout, allow_prior)
+        prefill = None if per_token is None else self._prefilled_tokens(self.orders[0]) * per_token.value
+        fitting = contexts[contexts <= admission.tokens]
+        memory = self._memory(frontier, admission, fitting, layout, allow_prior)
+        origin = Origin.INTERPOLATED if layout in self.profile.layouts else Origin.ASSUMED
+        band = max(coefficients.error, 0.0 if per_token is None else per_token.high / per_token.value - 1.0)
+        kind = ReplicaKind(layout, coefficients, admission, prefill, origin)
+        return RangedKind(kind, memory, band, (admission.reason, *notes))
+
+    def _frontier_of_part(
+        self, contexts: IntArray, layout: Layout, memory_mib: float, allow_prior: bool
+    ) -> Frontier:
+        """Find the largest batches up to the longest context that fits, of a few quantiles tried."""
+        shortest = shortest_tokens(self.loaded.points)
+        for share in (0.0, *_SHORTER):
+            try:
+                return frontier_of(
+                    self.profile,
+                    layout,
+                    memory_mib=memory_mib,
+                    shortest_context=max(float(contexts[-1]), shortest),
+                    longest_context=max(float(contexts[int(share * (len(contexts) - 1))]), shortest),
+                    allow_prior=allow_prior,
+                )
+            except RefusedError:
+                if share == _SHORTER[-1]:
+                    raise
+        raise AssertionError("the last quantile either fits or is refused")
 
     def prepare(self, layout: Layout, memory_mib: float, allow_prior: bool) -> Pricer:
         """Time a decode step, find the largest batches that fit, and the luck of lengths."""

@@ -56,13 +56,13 @@ class _Now:
 
     def stays(self, role: Role) -> bool:
         """Tell whether a role may stay on its GPUs, and they are still replicas as they must be."""
-        gpus, size = self.gpus(role.id), self.roles[role.id].layout.gpus_per_replica
+        gpus, held = self.gpus(role.id), self.roles[role.id]
         if not gpus or not gpus <= set(self.cluster.gpus) or gpus & role.excluded_gpus:
             return False
         if role.pinned_gpus and gpus != role.pinned_gpus:
             return False
-        replicas = self.roles[role.id].replicas
-        return len(gpus) == size * len(replicas) and all(map(self._is_whole, replicas))
+        sizes = [layout.gpus_per_replica for layout, _ in held.placed]
+        return len(gpus) == sum(sizes) and all(map(self._is_whole, held.replicas))
 
     def _is_whole(self, replica: tuple[GpuId, ...]) -> bool:
         nodes = {gpu.node for gpu in replica}
@@ -77,9 +77,10 @@ class _Now:
 
     def as_it_is(self, role: Role) -> Role:
         """Leave a role only the options it runs in now."""
-        layout, replicas = self.roles[role.id].layout, len(self.roles[role.id].replicas)
-        same = tuple(each for each in role.options if (each.layout, each.replicas) == (layout, replicas))
-        return replace(role, options=same)
+        held = self.roles[role.id]
+        now = sorted(layout for layout, _ in held.placed)
+        same = (each for each in role.options if bool(each.mix) == bool(held.mix))
+        return replace(role, options=tuple(each for each in same if sorted(each.layouts) == now))
 
 
 def _of_shape(

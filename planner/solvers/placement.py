@@ -9,7 +9,7 @@ from libra_plan.models.topology import Cluster, GpuId
 from libra_plan.planner.columns.needs import block_needs
 from libra_plan.planner.columns.packing import spots
 from libra_plan.planner.plan import Column, CpuShare, Phase, PlacedRole, Pool, RoleChoice
-from libra_plan.planner.problem import HeldTask, Problem, Role, Task
+from libra_plan.planner.problem import HeldRole, HeldTask, Problem, Role, Task
 from libra_plan.planner.solvers.assignment import CpuNeed, Item, NodeAssignment
 from libra_plan.planner.solvers.base import SolveParams
 from libra_plan.planner.solvers.cpsat_placement import assign_nodes
@@ -215,7 +215,7 @@ def _roles(
     placed: dict[str, PlacedRole] = {}
     roles = {role.id: role for role in task.roles}
     for phase in column.phases:
-        shared = _carved(cluster, phase, blocks[None]) if len(column.phases) > 1 else []
+        shared = _pools_of_phase(cluster, phase, blocks[None]) if len(column.phases) > 1 else []
         for number, pool in enumerate(phase.pools):
             mine = shared[number] if shared else blocks[number]
             for choice in pool.choices:
@@ -226,24 +226,32 @@ def _roles(
     return tuple(placed[role.id] for role in task.gpu_roles)
 
 
-def _carved(cluster: Cluster, phase: Phase, outer: Sequence[Block]) -> list[list[Block]]:
+def _pools_of_phase(cluster: Cluster, phase: Phase, outer: Sequence[Block]) -> list[list[Block]]:
     """Give each pool of a phase its blocks out of the column's larger ones, none cut by a node."""
     pools = phase.pools
     full = cluster.full_node_gpus[pools[0].gpu_class]
     wanted = [(pool.block_gpus, at) for at, pool in enumerate(pools) for _ in range(pool.blocks)]
     wanted.sort(key=lambda each: -each[0])
+    mine: list[list[Block]] = [[] for _ in pools]
+    carved = _carved(outer, [gpus for gpus, _ in wanted], full)
+    for (_, at), block in zip(wanted, carved, strict=True):
+        mine[at].append(block)
+    return mine
+
+
+def _carved(outer: Sequence[Block], sizes: Sequence[int], full: int) -> list[Block]:
+    """Cut blocks, largest first, out of larger ones of GPUs node by node, none cut by a node."""
     size = len(outer[0])
     node = min(size, full)
     left = [[list(block[at : at + node]) for at in range(0, size, node)] for block in outer]
-    mine: list[list[Block]] = [[] for _ in pools]
-    where = spots([gpus for gpus, _ in wanted], size, full, len(outer))
-    for (gpus, at), (number, nodes) in zip(wanted, where, strict=True):
+    found: list[Block] = []
+    for gpus, (number, nodes) in zip(sizes, spots(sizes, size, full, len(outer)), strict=True):
         parts = [left[number][each] for each in nodes]
         each_takes = gpus // len(parts)
-        mine[at].append(tuple(gpu for part in parts for gpu in part[:each_takes]))
+        found.append(tuple(gpu for part in parts for gpu in part[:each_takes]))
         for part in parts:
             del part[:each_takes]
-    return mine
+    return found
 
 
 def _replicas(
@@ -253,6 +261,8 @@ def _replicas(
     blocks: Sequence[Block],
     pinned: frozenset[GpuId],
 ) -> tuple[Block, ...]:
+    if choice.option.mix:
+        return _mixed(cluster, choice, pool, blocks)
     size = choice.layout.gpus_per_replica
     order = cluster.order_of
     full = cluster.full_node_gpus[pool.gpu_class]
@@ -268,6 +278,16 @@ def _replicas(
     return tuple(found[: choice.option.replicas])
 
 
+def _mixed(cluster: Cluster, choice: RoleChoice, pool: Pool, blocks: Sequence[Block]) -> tuple[Block, ...]:
+    """Carve replicas of several sizes out of a pool's blocks, largest first, in the order of the mix."""
+    layouts = choice.option.layouts
+    largest_first = sorted(range(len(layouts)), key=lambda at: -layouts[at].gpus_per_replica)
+    full = cluster.full_node_gpus[pool.gpu_class]
+    carved = _carved(blocks, [layouts[at].gpus_per_replica for at in largest_first], full)
+    of = dict(zip(largest_first, carved, strict=True))
+    return tuple(of[at] for at in range(len(layouts)))
+
+
 def _by_node(block: Block) -> list[Block]:
     nodes: dict[str, list[GpuId]] = {}
     for gpu in block:
@@ -279,4 +299,16 @@ def _held_roles(column: Column, held: HeldTask) -> tuple[PlacedRole, ...]:
     choices = {
         choice.role: choice for phase in column.phases for pool in phase.pools for choice in pool.choices
     }
-    return tuple(PlacedRole(role.role, choices[role.role], role.replicas) for role in held.roles)
+    return tuple(
+        PlacedRole(role.role, choices[role.role], _as_mixed(choices[role.role], role)) for role in held.roles
+    )
+
+
+def _as_mixed(choice: RoleChoice, held: HeldRole) -> tuple[Block, ...]:
+    """Order the replicas a task keeps as its option's `mix` does."""
+    left = list(zip(held.mix, held.replicas, strict=True)) if held.mix else []
+    found: list[Block] = []
+    for each in choice.option.mix:
+        at = next(number for number, (layout, _) in enumerate(left) if layout == each.layout)
+        found.append(left.pop(at)[1])
+    return tuple(found) if held.mix else held.replicas

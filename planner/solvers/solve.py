@@ -198,6 +198,6 @@ def _plan(search: Search, placed: Placed, outcome: Outcome, baselines: dict[str,
 
 def _moved(problem: Problem, task: str, roles: Sequence[PlacedRole]) -> bool:
     """Tell whether a running task is placed otherwise than it is now; it may come back by chance."""
-    now = {role.role: (role.choice.layout, role.replicas) for role in roles}
+    now = {role.role: role.placed for role in roles}
     held = next((held for held in problem.running if held.task == task), None)
-    return held is not None and now != {role.role: (role.layout, role.replicas) for role in held.roles}
+    return held is not None and now != {role.role: role.placed for role in held.roles}

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from oracle import best_levels, best_throughput, reference
 from oracle_columns import fewest_bins, shapes
-from random_problems import clusters_in_domains, random_problem, with_running
+from random_problems import clusters_in_domains, random_problem, with_mixes, with_running
 
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.quantities import Estimate, Origin
@@ -89,6 +89,16 @@ def test_domains_and_racks_cost_nothing_but_what_they_forbid(first: int) -> None
     """No replica may cross the border of a domain, racks forbid nothing, and the best is still found."""
     for seed in range(first, first + EACH):
         problem = random_problem(seed, cluster=clusters_in_domains(seed))
+        plan = check_throughput(problem, f"problem {seed}")
+        if plan is not None and seed % 2:
+            check_throughput(with_running(problem, plan, seed), f"problem {seed} replanned")
+
+
+@pytest.mark.parametrize("first", range(8000, 8080, EACH))
+def test_replicas_of_several_sizes_are_packed_as_well_as_can_be(first: int) -> None:
+    """An option that mixes layouts takes blocks of its largest replica, the others inside them."""
+    for seed in range(first, first + EACH):
+        problem = with_mixes(random_problem(seed), seed)
         plan = check_throughput(problem, f"problem {seed}")
         if plan is not None and seed % 2:
             check_throughput(with_running(problem, plan, seed), f"problem {seed} replanned")

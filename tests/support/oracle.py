@@ -213,6 +213,8 @@ class Oracle(Columns):
         for role, option in pairs:
             now = has[role.id]
             gpus = {gpu for replica in now.replicas for gpu in replica}
+            if sorted(now.mix) != sorted(each.layout for each in option.mix):
+                return False
             if (now.layout, len(now.replicas)) != (option.layout, option.replicas):
                 return False
             if any(self.cluster.gpus[gpu].gpu_class != option.gpu_class for gpu in gpus):

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from libra_plan.models.parallelism import Layout
+from libra_plan.models.parallelism import Layout, RangedReplica
 from libra_plan.models.quantities import Estimate, Origin
 from libra_plan.models.topology import Cluster, Gpu, GpuId, Node
 from libra_plan.planner.plan import Plan
@@ -70,7 +70,13 @@ def with_running(problem: Problem, plan: Plan, seed: int) -> Problem:
         HeldTask(
             running.task,
             tuple(
-                HeldRole(role.role, role.choice.layout, role.replicas, _group(running, role.role))
+                HeldRole(
+                    role.role,
+                    role.choice.layout,
+                    role.replicas,
+                    _group(running, role.role),
+                    role.choice.option.layouts if role.choice.option.mix else (),
+                )
                 for role in running.roles
             ),
         )
@@ -121,6 +127,26 @@ def _cluster(rng, hosts: bool) -> Cluster:
     if rng.random() < 0.3:
         cluster = _without(cluster, list(cluster.gpus)[int(rng.integers(len(cluster.gpus)))])
     return cluster
+
+
+def with_mixes(problem: Problem, seed: int) -> Problem:
+    """Give roles options whose replicas are of several sizes, some of them all of one."""
+    rng = np.random.default_rng(seed)
+
+    def mixed(option: StageOption) -> StageOption:
+        sizes = [int(size) for size in rng.choice([1, 1, 2, 2, 3, 4], int(rng.integers(1, 5)))]
+        layouts = sorted((LAYOUTS[size] for size in sizes), key=lambda each: -each.gpus_per_replica)
+        rng.shuffle(layouts)
+        largest = max(layouts, key=lambda each: each.gpus_per_replica)
+        mix = tuple(RangedReplica(each, at, at + 1, 1, 1.0) for at, each in enumerate(layouts))
+        return replace(option, layout=largest, replicas=len(mix), mix=mix, alone=False)
+
+    def of_role(role: Role) -> Role:
+        more = tuple(mixed(option) for option in role.options[:2] if rng.random() < 0.8)
+        return replace(role, options=(*role.options, *more))
+
+    tasks = (replace(task, roles=tuple(map(of_role, task.roles))) for task in problem.tasks)
+    return replace(problem, tasks=tuple(tasks))
 
 
 def clusters_in_domains(seed: int) -> Cluster:

@@ -1,0 +1,101 @@
+"""One layout of a role on a GPU class: its memory, its state, and options for every replica count."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+from libra_plan.errors import RefusedError
+from libra_plan.models.memory_physics import communication_mib
+from libra_plan.models.parallelism import Layout
+from libra_plan.models.quantities import Estimate
+from libra_plan.models.sleep import sleep_cost
+from libra_plan.models.training_stage import StageCost
+from libra_plan.planner.pricing.prices import Prices
+from libra_plan.planner.pricing.stage import Stage
+from libra_plan.planner.pricing.work import TaskWork
+from libra_plan.planner.problem import StageOption
+
+__all__ = ["ASSUMED_RESIDUAL_MIB", "Frame", "stretched"]
+
+# What a process keeps on a GPU outside its allocator where a profile did not measure it: above the
+# 770 to 870 MiB seen on H200. Options priced with it say so.
+ASSUMED_RESIDUAL_MIB = 1024.0
+
+
+class Frame:
+    """What the options of one layout share: memory given, static state, price of sleeping."""
+
+    def __init__(
+        self,
+        stage: Stage,
+        alone: bool,
+        layout: Layout,
+        gpu_class: str,
+        prices: Prices,
+        work: TaskWork,
+        can_sleep: bool,
+    ) -> None:
+        self.stage, self.alone, self.layout = stage, alone, layout
+        self.gpu_class, self.prices, self.work = gpu_class, prices, work
+        outside = stage.profile.outside_allocator_mib
+        self.residual = ASSUMED_RESIDUAL_MIB if outside is None else outside
+        assumed = f"memory outside the allocator assumed {self.residual:.0f} MiB"
+        notes = (assumed,) if outside is None else ()
+        if layout not in stage.profile.layouts:
+            self.residual += communication_mib(layout.tp)
+        self.memory = prices.cluster.memory_mib(gpu_class)
+        self.static = stage.profile.static_mib(layout, allow_prior=prices.allow_prior).high
+        pinned = None
+        if gpu_class in prices.switching:
+            pinned = prices.switching[gpu_class].pinned_host_gib_per_s
+        rate = pinned.typical if pinned is not None else stage.profile.profile.hardware.host_link_gib_per_s
+        self.sleep = sleep_cost(self.static, self.residual, rate, rate) if can_sleep and rate else None
+        if layout not in stage.profile.layouts:
+            notes = (*notes, stage.profile.assumption(layout))
+        self.notes = (*stage.notes, *notes)
+
+    @property
+    def room_mib(self) -> float:
+        """Give what the role may reserve on each GPU, MiB."""
+        return self.memory - self.residual
+
+    def pricer(self) -> Callable[[int], StageOption]:
+        """Prepare what all replica counts share, and price them one by one."""
+        price = self.stage.prepare(self.layout, self.room_mib, self.prices.allow_prior)
+        return lambda replicas: self._option(price(replicas), replicas)
+
+    def peak_mib(self, working: Estimate) -> float:
+        """Give what a GPU holds at most, MiB; refuse what does not fit on it."""
+        peak = max(working.high, self.static) + self.residual
+        if not math.isfinite(peak) or peak > self.memory:
+            raise RefusedError(
+                "the role does not fit on the GPU",
+                got=f"{peak:.0f} MiB per GPU",
+                allowed=f"{self.memory:.0f} MiB",
+                way_out="smaller micro-batches, shorter sequences or a layout with more GPUs per replica",
+            )
+        return peak
+
+    def _option(self, cost: StageCost, replicas: int) -> StageOption:
+        return StageOption(
+            self.gpu_class,
+            self.layout,
+            replicas,
+            stretched(cost.time_s, self.work.stretch),
+            self.peak_mib(cost.memory_mib),
+            self.static + self.residual,
+            self.residual,
+            self.static,
+            self.sleep.sleep_s if self.sleep else None,
+            self.sleep.wake_s if self.sleep else None,
+            (*cost.notes, *self.notes),
+            self.alone,
+        )
+
+
+def stretched(time_s: Estimate, stretch: tuple[float, float]) -> Estimate:
+    """Widen a time by how much shorter or longer all lengths may be: it grows at most with their square."""
+    shorter, longer = stretch
+    return replace(time_s, low=time_s.low * shorter**2, high=time_s.high * longer**2)

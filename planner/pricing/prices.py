@@ -1,0 +1,53 @@
+"""Where prices come from, and why some options have none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from libra_plan.errors import RefusedError
+from libra_plan.models.fit import FittedProfile
+from libra_plan.models.topology import Cluster
+from libra_plan.profiles.catalog import LoadedProfile
+from libra_plan.profiles.schema import SwitchingFile
+
+__all__ = ["Prices", "Refusals"]
+
+
+@dataclass(frozen=True)
+class Prices:
+    """Where prices come from: the cluster, the profiles with their fits, the switching figures."""
+
+    cluster: Cluster
+    profiles: Mapping[str, LoadedProfile]
+    fitted: Callable[[LoadedProfile], FittedProfile]
+    switching: Mapping[str, SwitchingFile]
+    allow_prior: bool = False
+
+
+@dataclass
+class Refusals:
+    """Collect why options were left out: one line per form of the role and kind of reason."""
+
+    _found: dict[tuple[str, str], tuple[str, list[int]]] = field(default_factory=dict)
+
+    def add(self, form: str, refusal: RefusedError | str, replicas: int | None = None) -> None:
+        """Note a reason against a form (class and layout), or against one replica count of it.
+
+        Refusals of one kind share a line, with the figures of the first of them.
+        """
+        kind, message = (refusal, refusal) if isinstance(refusal, str) else (refusal.what, refusal.message)
+        _, counts = self._found.setdefault((form, kind), (message, []))
+        if replicas is not None:
+            counts.append(replicas)
+
+    def lines(self) -> tuple[str, ...]:
+        """Give the sentences, in the order the reasons came up."""
+        return tuple(f"{form}{_counts(said[1])}: {said[0]}" for (form, _), said in self._found.items())
+
+
+def _counts(counts: list[int]) -> str:
+    if not counts:
+        return ""
+    span = str(counts[0]) if len(set(counts)) == 1 else f"{min(counts)} to {max(counts)}"
+    return f", {span} replicas"
