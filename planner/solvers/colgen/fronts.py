@@ -100,15 +100,15 @@ class MixRole:
         """Give the highest rate that GPUs and caps allow, an upper bound by the LP of the knapsack."""
         free = self.gpus == 0
         total = float((self.rate * self.cap)[free].sum())
-        left = self.max_gpus
+        left = float(self.max_gpus)
         with np.errstate(divide="ignore"):
             density = np.where(free, -1.0, self.rate / np.maximum(self.gpus, 1))
         for j in np.argsort(-density):
             if free[j] or left <= 0:
                 continue
-            take = min(int(self.cap[j]), left / int(self.gpus[j]))
-            total += take * float(self.rate[j])
-            left -= take * int(self.gpus[j])
+            take = min(float(self.cap[j]), left / float(self.gpus[j]))
+            total += float(take * self.rate[j])
+            left -= take * float(self.gpus[j])
         return total
 
     @cached_property
@@ -118,7 +118,9 @@ class MixRole:
             (self.demand[self.item_config], self.gpus[:, None], self.extra[:, None]), axis=1
         )
         weights = np.sqrt(np.arange(2, usage.shape[1] + 2, dtype=np.float64) + 0.1)
-        return usage @ weights
+        if self.held is not None:  # what a mix moves is no sum over its items, so none are the same
+            return np.asarray(np.sqrt(np.arange(2, len(self.rate) + 2) + 0.3), dtype=np.float64)
+        return np.asarray(usage @ weights, dtype=np.float64)
 
     def costs(self, unit: Floats) -> Floats:
         """Price one replica of each item; `unit[c]` is the price of one replica of config c."""

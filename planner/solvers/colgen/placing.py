@@ -6,6 +6,7 @@ kept in place may stand in the way of a larger one, and then the smallest of the
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -13,6 +14,9 @@ __all__ = ["Block", "NodeRoom", "Share", "place_blocks", "place_shares"]
 
 Gpu = tuple[str, int]
 """Node and index."""
+
+HeldShares = Mapping[str, Iterable[tuple[Gpu, int]]]
+"""The GPU and the kind of every share that an owner holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +39,13 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A part of one GPU for an owner."""
+    """A part of one GPU for an owner; of what it holds it rather keeps a share of the same kind."""
 
     owner: str
     gpu_class: str
     quarters: float
     memory: float
+    kind: int = 0
 
 
 @dataclass(eq=False)
@@ -181,36 +186,61 @@ class _Placing:
 
 
 def place_shares(
-    shares: Sequence[Share], memory: Mapping[str, float], held: Mapping[str, Iterable[Gpu]] | None = None
+    shares: Sequence[Share],
+    memory: Mapping[str, float],
+    held: HeldShares | None = None,
+    most: Mapping[str, int] | None = None,
 ) -> list[tuple[str, Gpu | None, list[int]]]:
     """Pack shares on GPUs: class, the GPU if an owner's is kept, numbers of the shares on it.
 
     Shares that have a GPU go back on it; the others first fit by falling size, by several measures
-    of size of which the best counts.
+    of size of which the best counts. While a class opens more than `most` GPUs, those with the
+    fewest kept shares are given up.
     """
+    keep = {owner: list(gpus) for owner, gpus in (held or {}).items()}
+    while True:
+        opened = _best_fit(shares, memory, keep)
+        count = Counter(name for name, _, _ in opened)
+        over = {name for name, number in (most or {}).items() if count[name] > number}
+        giving = [(len(on), gpu) for name, gpu, on in opened if name in over and gpu is not None]
+        if not giving:
+            return opened
+        out = {gpu for _, gpu in sorted(giving)[: max(1, len(giving) // 8)]}
+        keep = {owner: [each for each in own if each[0] not in out] for owner, own in keep.items()}
+
+
+def _best_fit(
+    shares: Sequence[Share], memory: Mapping[str, float], held: HeldShares
+) -> list[tuple[str, Gpu | None, list[int]]]:
     sizes: list[Callable[[Share], tuple[float, ...]]] = [
         lambda s: (max(s.quarters / 4, s.memory / memory[s.gpu_class]),),
         lambda s: (s.quarters / 4 + s.memory / memory[s.gpu_class],),
         lambda s: (s.quarters, s.memory),
         lambda s: (s.memory, s.quarters),
     ]
-    packed = [_first_fit(shares, memory, held or {}, size) for size in sizes]
+    packed = [_first_fit(shares, memory, held, size) for size in sizes]
     return min(packed, key=len)
 
 
 def _first_fit(
     shares: Sequence[Share],
     memory: Mapping[str, float],
-    held: Mapping[str, Iterable[Gpu]],
+    held: HeldShares,
     size: Callable[[Share], tuple[float, ...]],
 ) -> list[tuple[str, Gpu | None, list[int]]]:
     packing = _Packing(shares, memory)
     waiting = {owner: list(gpus) for owner, gpus in held.items()}
-    rest = []
-    for i, share in enumerate(shares):
-        gpus = waiting.get(share.owner, [])
-        if not gpus or not packing.put_on(gpus.pop(0), i):
-            rest.append(i)
+    rest = list(range(len(shares)))
+    for same_kind in (True, False):
+        left = []
+        for i in rest:
+            own = waiting.get(shares[i].owner, [])
+            fit = next((each for each in own if not same_kind or each[1] == shares[i].kind), None)
+            if fit is None or not packing.put_on(fit[0], i):
+                left.append(i)
+            else:
+                own.remove(fit)
+        rest = left
     for i in sorted(rest, key=lambda i: tuple(-part for part in size(shares[i]))):
         packing.put_first(i)
     return packing.opened
@@ -246,7 +276,11 @@ class _Packing:
     def _put(self, at: int, i: int) -> bool:
         share, used = self.shares[i], self._used[at]
         room = self.memory[share.gpu_class] * (1 + 1e-12)
-        if self.opened[at][0] != share.gpu_class or used[0] + share.quarters > 4 or used[1] + share.memory > room:
+        if (
+            self.opened[at][0] != share.gpu_class
+            or used[0] + share.quarters > 4
+            or used[1] + share.memory > room
+        ):
             return False
         self.opened[at][2].append(i)
         used[0] += share.quarters

@@ -199,6 +199,4 @@ class State:
     def answer(self) -> Answer:
         """Give what is known now."""
         chosen = sorted((self.column(i) for i in self.chosen), key=lambda each: each.task)
-        return Answer(
-            tuple(chosen), self.objective, self.bound, self.prices, len(self.pool), self.rounds
-        )
+        return Answer(tuple(chosen), self.objective, self.bound, self.prices, len(self.pool), self.rounds)

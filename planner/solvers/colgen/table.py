@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from libra_plan.planner.solvers.colgen.fronts import Floats, Ints
+from libra_plan.planner.solvers.colgen.arrays import Floats, Ints
 from libra_plan.planner.solvers.colgen.oracle import Found, Priced
 
 __all__ = ["TableOracle"]

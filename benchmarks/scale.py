@@ -1,0 +1,138 @@
+"""Measure the optimizer at cluster scale: `scale.py --gpus N --tasks T [--case FILE] [--running]`.
+
+Prints JSON lines: one per improvement, then a summary. Wall seconds are what a user waits; CPU
+seconds are given beside them, since a busy machine stretches the former only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import resource
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from allocation_case import Allocation, after, read_case
+from allocation_generate import generate
+
+from libra_plan.planner.solvers.colgen.search import Answer, Limits, optimise
+
+MARKS_S = (1.0, 5.0, 30.0)
+
+
+def main() -> None:
+    options = _options()
+    case = (
+        read_case(options.case) if options.case else generate(options.gpus // 8, options.tasks, options.seed)
+    )
+    limits = Limits(options.time_limit, options.gap, seed=options.seed)
+    allocation = Allocation(case)
+    answer, line = measure("fresh", allocation, limits, options)
+    print(json.dumps(line))
+    if options.running:
+        plan = allocation.place(answer.chosen)
+        if plan is None:
+            raise SystemExit("the plan to run could not be placed")
+        same = after(case, plan, answer.chosen)
+        print(json.dumps(measure("unchanged", same, limits, options, answer)[1]))
+        changed = after(changed_case(case, options.seed), plan, answer.chosen)
+        print(json.dumps(measure("arrival and failure", changed, limits, options, answer)[1]))
+
+
+def changed_case(case: dict[str, Any], seed: int) -> dict[str, Any]:
+    """Let a node fail and a task like one of the others arrive."""
+    rng = np.random.default_rng(seed + 1)
+    changed = copy.deepcopy(case)
+    changed["cluster"].pop(int(rng.integers(len(changed["cluster"]))))
+    arrived = copy.deepcopy(changed["work"][int(rng.integers(len(changed["work"])))])
+    arrived["id"] = 1 + max(task["id"] for task in changed["work"])
+    changed["work"].append(arrived)
+    return changed
+
+
+def measure(
+    name: str,
+    allocation: Allocation,
+    limits: Limits,
+    options: argparse.Namespace,
+    before: Answer | None = None,
+) -> tuple[Answer, dict[str, Any]]:
+    """Solve, place, and describe what was seen."""
+    seen: list[tuple[float, float, float, float]] = []
+    resources, oracles = allocation.resources, allocation.oracles
+    cpu = time.process_time()
+    began = time.monotonic()
+    answer = optimise(
+        resources,
+        oracles,
+        limits,
+        progress=lambda *look: seen.append(look),
+        prices=None if before is None else prices_for(allocation, before),
+        running=allocation.keeping(),
+        lacking=allocation.lacking,
+        clock=time.process_time if options.cpu_clock else time.monotonic,
+    )
+    wall, cpu = time.monotonic() - began, time.process_time() - cpu
+    if options.progress:
+        for objective, bound, gap, seconds in seen:
+            print(json.dumps({"s": round(seconds, 3), "objective": objective, "bound": bound, "gap": gap}))
+    began = time.monotonic()
+    plan = allocation.place(answer.chosen)
+    value = None if plan is None else allocation.value(plan)
+    case = allocation.case
+    return answer, {
+        "run": name,
+        "case": str(options.case.name) if options.case else f"generated, seed {options.seed}",
+        "gpus": sum(len(node["usable_gpus"]) for node in case["cluster"]),
+        "tasks": len(case["work"]),
+        "clock": "cpu" if options.cpu_clock else "wall",
+        "wall_s": round(wall, 3),
+        "cpu_s": round(cpu, 3),
+        "place_s": round(time.monotonic() - began, 3),
+        "first_s": round(seen[0][3], 3) if seen else None,
+        "objective": answer.objective,
+        "bound": answer.bound,
+        "gap": answer.gap,
+        "placed_objective": value,
+        "placed_gap": None if value is None else (answer.bound - value) / value,
+        **{f"gap_{mark:g}s": _gap_at(seen, mark) for mark in MARKS_S},
+        "moved_gpus": None if plan is None else plan["moved_gpus"],
+        "columns": answer.columns,
+        "rounds": answer.rounds,
+        "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+        "best_objective_known": case["best_objective_known"],
+        "best_bound_known": case["best_bound_known"],
+    }
+
+
+def prices_for(allocation: Allocation, before: Answer) -> np.ndarray[Any, np.dtype[np.float64]] | None:
+    """Give the prices of an earlier solve when the rows are still the same ones."""
+    return before.prices if len(before.prices) == len(allocation.resources.names) else None
+
+
+def _gap_at(seen: list[tuple[float, float, float, float]], mark: float) -> float | None:
+    gaps = [gap for _, _, gap, seconds in seen if seconds <= mark]
+    return gaps[-1] if gaps else None
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--gpus", type=int, default=1024)
+    parser.add_argument("--tasks", type=int, default=64)
+    parser.add_argument("--case", type=Path)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--running", action="store_true")
+    parser.add_argument(
+        "--cpu-clock", action="store_true", help="count this process's CPU seconds instead of wall"
+    )
+    parser.add_argument("--progress", action="store_true")
+    parser.add_argument("--time-limit", type=float, default=60.0)
+    parser.add_argument("--gap", type=float, default=1e-4)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
