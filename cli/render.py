@@ -14,7 +14,7 @@ from libra_plan.errors import InputError
 
 if TYPE_CHECKING:
     from libra_plan.models.topology import Cluster
-    from libra_plan.planner.explain import Explanation
+    from libra_plan.planner.explain import Explanation, OneMoreGpu
     from libra_plan.planner.plan import Plan, Pool, RunningTask
     from libra_plan.planner.problem import Problem
 
@@ -83,7 +83,7 @@ def _print_roles(problem: Problem, plan: Plan) -> None:
                 [
                     running.task if number == 0 else "",
                     role.role,
-                    role.choice.option.form,
+                    f"{role.choice.option.replicas} × {role.choice.layout}",
                     _by_node([str(gpu) for gpu in sorted(set(role.gpus))]),
                     _seconds(role.choice.option.time_s.value),
                     role.choice.option.time_s.origin.value,
@@ -184,7 +184,7 @@ def _named(values: Sequence[tuple[str, float]]) -> str:
 
 
 def print_explanation(explanation: Explanation) -> None:
-    """Write what binds every task and what one more GPU would bring."""
+    """Write what binds every task, what would better the plan, and what must give way where none is."""
     for task in explanation.tasks:
         _say(f"{task.task}: {task.bottleneck} takes {task.share:.0%} of the step")
         _say(f"  binds: {task.binding}")
@@ -197,7 +197,32 @@ def print_explanation(explanation: Explanation) -> None:
             _say(f"  {other.arrangement}: step {_seconds(other.step_time_s)} s on {other.gpus} GPUs")
     for more in explanation.one_more_gpu:
         goes = ", ".join(more.goes_to) or "no task"
-        _say(f"one more {more.gpu_class}: objective {more.gain:+.4f}, goes to {goes}")
+        _say(f"one more {more.gpu_class}: objective {more.gain:+.4f}, goes to {goes}{_prices(more)}")
+    _print_limits(explanation)
+    for stuck in explanation.cannot_run:
+        _say(stuck.text)
+
+
+def _prices(more: OneMoreGpu) -> str:
+    if more.price is None or more.price_in_node is None:
+        return ""
+    return f" (LP price {more.price:.4f}, in a full node {more.price_in_node:.4f} per GPU)"
+
+
+def _print_limits(explanation: Explanation) -> None:
+    """Write which limit to raise first, and what the next-best plan would cost."""
+    for number, each in enumerate(explanation.limits):
+        word = "first" if number == 0 else "then"
+        most = "" if each.at_most is None else f", at most {each.at_most:+.4f}"
+        _say(f"{word} {each.limit.text}: objective {each.gain:+.4f}{most}")
+    if not explanation.limits:
+        _say("no single limit, raised by a step, gains anything")
+    other = explanation.next_best
+    if other is None:
+        _say("there is no other plan")
+    else:
+        differs = "; ".join(other.differs)
+        _say(f"next-best plan: objective {other.objective:.4f} ({-other.loss:+.4f}): {differs}")
 
 
 def _pool_of(running: RunningTask, role: str) -> Pool:

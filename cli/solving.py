@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from libra_plan.cli import render
 from libra_plan.cli.faults import Interrupted
+from libra_plan.errors import NoPlanError
 
 if TYPE_CHECKING:
     from libra_plan.planner.plan import Plan
@@ -32,6 +33,7 @@ def verified_plan(problem: Problem, params: SolveParams) -> Plan:
 
     The first Ctrl-C ends the search, and the best plan so far is the answer; the second leaves.
     """
+    from libra_plan.planner.solvers.base import TerminationReason
     from libra_plan.planner.solvers.watch import Watch
     from libra_plan.planner.verify import verify
 
@@ -41,12 +43,22 @@ def verified_plan(problem: Problem, params: SolveParams) -> Plan:
         if result.plan is None:
             raise Interrupted
         render.note("interrupted: this is the best plan found so far")
+    if result.plan is None and result.termination.reason is TerminationReason.INFEASIBLE:
+        raise _no_plan(problem, result)
     plan = result.require_plan()
     violations = verify(problem, plan)
     if violations:
         listed = "; ".join(str(each) for each in violations[:5])
         raise RuntimeError(f"the plan breaks its own problem, a defect of ours: {listed}")
     return plan
+
+
+def _no_plan(problem: Problem, result: SolveResult) -> NoPlanError:
+    """Say why there is no plan, and what must give way so that there is one."""
+    from libra_plan.planner.explain import explain_no_plan
+
+    ways = "; ".join(each.text for each in explain_no_plan(problem))
+    return NoPlanError("no plan exists", got=result.termination.detail, way_out=ways or None)
 
 
 @dataclass

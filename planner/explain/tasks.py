@@ -1,18 +1,16 @@
-"""Why the plan is as it is: what binds each task, what another GPU would bring, what else was tried."""
+"""What binds a running task, and how else it could run on as many GPUs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from libra_plan.models.topology import Cluster, Gpu, GpuId, Node
+from libra_plan.models.topology import Cluster
 from libra_plan.planner.columns import columns_of
-from libra_plan.planner.plan import Column, MemoryMode, Plan, RunningTask
+from libra_plan.planner.plan import Column, MemoryMode, RunningTask
 from libra_plan.planner.problem import Problem, Task
-from libra_plan.planner.solvers.base import SolveParams
-from libra_plan.planner.solvers.solve import solve
 
-__all__ = ["Alternative", "Explanation", "OneMoreGpu", "TaskExplanation", "explain"]
+__all__ = ["Alternative", "TaskExplanation", "explain_task"]
 
 _SAME = 1e-6
 
@@ -46,34 +44,8 @@ class TaskExplanation:
     alternatives: tuple[Alternative, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class OneMoreGpu:
-    """What the whole plan would gain from one more GPU of a class, on a node of its own."""
-
-    gpu_class: str
-    objective: float
-    gain: float
-    goes_to: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """The explanation of a plan."""
-
-    tasks: tuple[TaskExplanation, ...]
-    one_more_gpu: tuple[OneMoreGpu, ...]
-
-
-def explain(problem: Problem, plan: Plan, params: SolveParams | None = None) -> Explanation:
-    """Explain a plan of a problem; solves once more for each GPU class of the cluster."""
-    tasks = tuple(_task(problem, running) for running in plan.running)
-    more = (
-        _with_one_more(problem, plan, name, params or SolveParams()) for name in problem.cluster.gpu_classes
-    )
-    return Explanation(tasks, tuple(each for each in more if each is not None))
-
-
-def _task(problem: Problem, running: RunningTask) -> TaskExplanation:
+def explain_task(problem: Problem, running: RunningTask) -> TaskExplanation:
+    """Say what binds one running task and how else it could run."""
     task = problem.task_of[running.task]
     columns = columns_of(task, problem.cluster).columns
     role, share = _bottleneck(running.column)
@@ -162,27 +134,3 @@ def _alternatives(task: Task, cluster: Cluster, gpus: int) -> tuple[Alternative,
             best = min(fitting, key=lambda column: (column.step_time_s.value, column.gpus))
             found.append(Alternative(arrangement.value, best.gpus, best.step_time_s.value))
     return tuple(sorted(found, key=lambda each: each.step_time_s))
-
-
-def _with_one_more(problem: Problem, plan: Plan, gpu_class: str, params: SolveParams) -> OneMoreGpu | None:
-    """Solve with one more GPU on a node of its own; worths stay against today's fair shares."""
-    cluster = problem.cluster
-    gpu = Gpu(GpuId("one-more", 0), gpu_class, cluster.memory_mib(gpu_class))
-    known = next(node for node in cluster if any(each.gpu_class == gpu_class for each in node.gpus))
-    per_gpu = 1.0 / max(1, len(known.gpus))
-    node = Node(
-        "one-more",
-        (gpu,),
-        cpu_cores=None if known.cpu_cores is None else known.cpu_cores * per_gpu,
-        host_memory_mib=None if known.host_memory_mib is None else known.host_memory_mib * per_gpu,
-    )
-    larger = replace(problem, cluster=replace(cluster, nodes=(*cluster.nodes, node)))
-    result = solve(larger, params, shares_of=problem)
-    if result.plan is None:
-        return None
-    before = {running.task: running.column.gpus for running in plan.running}
-    changed = tuple(
-        running.task for running in result.plan.running if running.column.gpus > before.get(running.task, 0)
-    )
-    objective = result.plan.certificate.objective
-    return OneMoreGpu(gpu_class, objective, objective - plan.certificate.objective, changed)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from libra_plan.planner.solvers.rows import Row
 from libra_plan.planner.solvers.worth import TaskCandidates
 
-__all__ = ["lp_bound", "lp_worst_bound"]
+__all__ = ["lp_bound", "lp_prices", "lp_worst_bound"]
 
 _OPTIMAL = 1  # the same number in PuLP 3 (LpSolutionOptimal) and 4 (LpSolveStatus.Optimal)
 _SAFETY = 1e-9  # relative: HiGHS's optimum is true to about this, and a bound must not be below it
@@ -16,17 +16,33 @@ _SAFETY = 1e-9  # relative: HiGHS's optimum is true to about this, and a bound m
 
 def lp_bound(tasks: Sequence[TaskCandidates], rows: Sequence[Row]) -> float | None:
     """Bound Σ worth over all plans; None when HiGHS is not available or gives no optimum."""
-    return _solve(tasks, rows, worst=None)
+    found = _solve(tasks, rows, worst=None)
+    return None if found is None else found[0]
 
 
 def lp_worst_bound(
     tasks: Sequence[TaskCandidates], rows: Sequence[Row], among: Sequence[int]
 ) -> float | None:
     """Bound the smallest normalised throughput that tasks `among` can all reach."""
-    return _solve(tasks, rows, worst=among)
+    found = _solve(tasks, rows, worst=among)
+    return None if found is None else found[0]
 
 
-def _solve(tasks: Sequence[TaskCandidates], rows: Sequence[Row], worst: Sequence[int] | None) -> float | None:
+def lp_prices(
+    tasks: Sequence[TaskCandidates], rows: Sequence[Row], worst: Sequence[int] | None = None
+) -> dict[str, float] | None:
+    """Give the price of each row by name: what one more unit of its limit adds to the LP's optimum.
+
+    With `worst` the optimum is that of `lp_worst_bound`. None when HiGHS gives no optimum.
+    """
+    found = _solve(tasks, rows, worst=worst)
+    return None if found is None else found[1]
+
+
+def _solve(
+    tasks: Sequence[TaskCandidates], rows: Sequence[Row], worst: Sequence[int] | None
+) -> tuple[float, dict[str, float]] | None:
+    """Solve the LP: its value, rounded up, and the prices of the rows."""
     import pulp
 
     solver = pulp.HiGHS(msg=False, output_flag=False)
@@ -38,24 +54,25 @@ def _solve(tasks: Sequence[TaskCandidates], rows: Sequence[Row], worst: Sequence
         for t, each in enumerate(tasks)
         for c in range(len(each.candidates))
     }
+    written = [row for row in rows if row.coefficients]
     if worst is None:
         model += pulp.lpSum(tasks[t].candidates[c].worth * x for (t, c), x in chosen.items())
     else:
         level = model.add_variable("level")
         model += level
-        for t in worst:
-            reach = [entry.normalised * chosen[t, c] for c, entry in enumerate(tasks[t].candidates)]
-            model += level <= pulp.lpSum(reach)
-    for row in rows:
-        if row.coefficients:
-            model += pulp.lpSum(k * chosen[at] for at, k in row.coefficients.items()) <= row.limit
+    for row in written:
+        model += pulp.lpSum(k * chosen[at] for at, k in row.coefficients.items()) <= row.limit
+    for t in worst or ():
+        reach = [entry.normalised * chosen[t, c] for c, entry in enumerate(tasks[t].candidates)]
+        model += level <= pulp.lpSum(reach)
     ended = model.solve(solver)
     # PuLP 3 keeps the outcome on the model (where `status` reads Optimal at a time limit too, and
     # `sol_status` tells); PuLP 4 returns it.
     outcome = model.sol_status if hasattr(model, "sol_status") else ended.status
-    if outcome != _OPTIMAL:
-        return None
     value = pulp.value(model.objective)
-    if value is None or not math.isfinite(value):
+    if outcome != _OPTIMAL or value is None or not math.isfinite(value):
         return None
-    return float(value) + _SAFETY * max(1.0, abs(float(value)))
+    # HiGHS has the rows in the order they were written; PuLP 3 flips the sign of its objective
+    duals = model.solverModel.getSolution().row_dual
+    prices = {row.name: abs(dual) for row, dual in zip(written, duals, strict=False)}
+    return float(value) + _SAFETY * max(1.0, abs(float(value))), prices

@@ -166,8 +166,13 @@ def priced_tasks(problem: Problem, shares_of: Problem) -> list[PricedTask]:
     priced = []
     for task in problem.tasks:
         columns = table(task, problem.cluster, "own")
-        of_shares = columns if shares_of is problem else table(task, shares_of.cluster, "shares")
-        reference = reference_steps_per_s(of_shares, fair_share_gpus(shares_of, task))
+        share = fair_share_gpus(shares_of, task)
+        reference = None
+        if shares_of is not problem:
+            there = shares_of.task_of.get(task.id, task)
+            reference = reference_steps_per_s(table(there, shares_of.cluster, "shares"), share)
+        if reference is None:  # a task that cannot run there is held against itself
+            reference = reference_steps_per_s(columns, share)
         held = held_tasks.get(task.id)
         stay = 1.0 if held is None else max(0.0, 1.0 - task.restart_s / problem.horizon_s)
         kept = _kept(problem, task, held, reference)

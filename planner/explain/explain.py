@@ -1,0 +1,53 @@
+"""The explanation of a plan: what binds, what would better it, what else was near, who cannot run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from libra_plan.planner.explain.infeasible import CannotRun, cannot_run, runs_alone
+from libra_plan.planner.explain.margins import (
+    LimitGain,
+    NextBest,
+    OneMoreGpu,
+    gains_of_limits,
+    next_best,
+    one_more_gpu,
+)
+from libra_plan.planner.explain.tasks import TaskExplanation, explain_task
+from libra_plan.planner.plan import Plan
+from libra_plan.planner.problem import Problem
+from libra_plan.planner.solvers.base import SolveParams
+
+__all__ = ["Explanation", "explain", "explain_no_plan"]
+
+_TOLD = 3  # tasks of a problem without any plan
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """The explanation of a plan; `limits` has the limit to raise first, first."""
+
+    tasks: tuple[TaskExplanation, ...]
+    one_more_gpu: tuple[OneMoreGpu, ...]
+    limits: tuple[LimitGain, ...] = ()
+    next_best: NextBest | None = None
+    cannot_run: tuple[CannotRun, ...] = ()
+
+
+def explain(problem: Problem, plan: Plan, params: SolveParams | None = None) -> Explanation:
+    """Explain a plan of a problem; solves again for each GPU class and each limit that could help."""
+    params = params or SolveParams()
+    waiting = [problem.task_of[queued.task] for queued in plan.queued]
+    return Explanation(
+        tasks=tuple(explain_task(problem, running) for running in plan.running),
+        one_more_gpu=one_more_gpu(problem, plan, params),
+        limits=gains_of_limits(problem, plan, params),
+        next_best=next_best(problem, plan, params),
+        cannot_run=tuple(cannot_run(problem, task) for task in waiting if not runs_alone(problem, task)),
+    )
+
+
+def explain_no_plan(problem: Problem) -> tuple[CannotRun, ...]:
+    """Say of the first tasks of a problem without a plan what must give way for each."""
+    stuck = (task for task in problem.tasks if not runs_alone(problem, task))
+    return tuple(cannot_run(problem, task) for _, task in zip(range(_TOLD), stuck, strict=False))
