@@ -83,7 +83,7 @@ def _print_roles(problem: Problem, plan: Plan) -> None:
                 [
                     running.task if number == 0 else "",
                     role.role,
-                    f"{role.choice.option.replicas} × {role.choice.layout}",
+                    role.choice.option.form,
                     _by_node([str(gpu) for gpu in sorted(set(role.gpus))]),
                     _seconds(role.choice.option.time_s.value),
                     role.choice.option.time_s.origin.value,

@@ -240,7 +240,7 @@ def _differences(problem: Problem, plan: Plan, other: Plan) -> Iterator[str]:
 def _way(running: RunningTask) -> str:
     phases = [
         " | ".join(
-            " + ".join(f"{c.role} {c.option.replicas} × {c.layout}" for c in pool.choices)
+            " + ".join(f"{c.role} {c.option.form}" for c in pool.choices)
             for pool in phase.pools
         )
         for phase in running.column.phases
