@@ -59,14 +59,21 @@ def test_all_solvers_find_the_same_optimum(backend: Backend, policy: Policy) -> 
 
 
 @pytest.mark.parametrize("backend", OTHERS)
-def test_all_solvers_keep_an_unchanged_plan(backend: Backend) -> None:
-    """The pass for fewest moves must work with every solver: nothing changed, nothing moves."""
-    for seed in (701, 703, 706):
+def test_all_solvers_move_as_few_tasks(backend: Backend) -> None:
+    """The pass for fewest moves must work with every solver: its demand on the worth is a tight row."""
+    compared = 0
+    for seed in range(700, 710):
         problem = random_problem(seed)
-        plan = solve(problem, params(Backend.CP_SAT)).require_plan()
-        again = solve(with_running(problem, plan, seed), params(backend)).require_plan()
-        best = solve(with_running(problem, plan, seed), params(Backend.CP_SAT)).require_plan()
-        assert sum(each.moved for each in again.running) == sum(each.moved for each in best.running)
+        plan = solve(problem, params(Backend.CP_SAT)).plan
+        if plan is None:
+            continue
+        again, best = (
+            solve(with_running(problem, plan, seed), params(each)).plan for each in (backend, Backend.CP_SAT)
+        )
+        moved = [None if each is None else sum(task.moved for task in each.running) for each in (again, best)]
+        assert moved[0] == moved[1], seed
+        compared += 1
+    assert compared >= 5
 
 
 # ---------------------------------------------------------------- a model too hard to finish
