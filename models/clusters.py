@@ -42,6 +42,7 @@ def cluster_of(file: ClusterFile, measured_mib: Mapping[str, float] | None = Non
         file.inter_node_gib_per_s,
         file.inter_rack_gib_per_s,
         absent,
+        tuple(file.price_per_gpu_hour.items()),
     )
     if not cluster.gpus:
         got = cluster.usable_note() or f"{len(file.nodes)} nodes"

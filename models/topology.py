@@ -65,6 +65,7 @@ class Cluster:
     """The nodes, in a stable order, and the bandwidth between them (None: unknown).
 
     `inter_rack_gib_per_s` is that between nodes of different racks, None when it is the same.
+    `price_per_gpu_hour` lists (GPU class, price) where a price is known, in any one currency.
     """
 
     name: str
@@ -73,6 +74,7 @@ class Cluster:
     inter_node_gib_per_s: float | None = None
     inter_rack_gib_per_s: float | None = None
     absent: tuple[AbsentGpu, ...] = ()
+    price_per_gpu_hour: tuple[tuple[str, float], ...] = ()
 
     @cached_property
     def gpus(self) -> dict[GpuId, Gpu]:

@@ -14,7 +14,9 @@ __all__ = [
     "Certificate",
     "Column",
     "CpuShare",
+    "DeadlineSlack",
     "MemoryMode",
+    "Pass",
     "Phase",
     "PlacedRole",
     "Plan",
@@ -23,6 +25,7 @@ __all__ = [
     "RoleChoice",
     "RunningTask",
     "Status",
+    "TeamShare",
 ]
 
 
@@ -166,12 +169,55 @@ class QueuedTask:
 
 
 @dataclass(frozen=True, slots=True)
+class Pass:
+    """One step of a search that settles several things in order, and what no plan could better.
+
+    `tier N`: worth of its tasks with the tiers above as they are; `quota`: worth within quotas, and
+    `borrow` beyond them; `latency-first`: weighted step time, seconds, less is better.
+    """
+
+    name: str
+    objective: float
+    bound: float
+
+
+@dataclass(frozen=True, slots=True)
+class DeadlineSlack:
+    """A deadline the plan does not keep, and the least relaxation of it.
+
+    Rates in steps per second: what it asks (None: no rate is enough, because moving the task takes
+    the whole time), what the plan gives, and the best there is with the task alone on the cluster
+    and with every deadline that is kept (None: not known).
+    """
+
+    task: str
+    wanted_steps_per_s: float | None
+    steps_per_s: float
+    best_alone_steps_per_s: float | None
+    best_beside_steps_per_s: float | None
+    code: str = "deadline"
+
+
+@dataclass(frozen=True, slots=True)
+class TeamShare:
+    """What a team has: GPUs, those of them beyond its quota, and its worth, within quotas and now."""
+
+    team: str
+    quota_gpus: int
+    gpus: int
+    borrowed_gpus: int
+    worth_at_quota: float
+    worth: float
+
+
+@dataclass(frozen=True, slots=True)
 class Certificate:
     """What is proven: no plan of this problem is worth more than `bound`.
 
     `gap` = (bound − objective) / max(|objective|, 1e-9). `bounds` names every bound that was
     computed (`lp`, `cp-sat`); `bound` is the least of them. `baselines` holds the objectives of
-    the equal split, greedy and running plans, where they exist.
+    the equal split, greedy and running plans, where they exist. `cost_per_hour` is None when a GPU
+    class in use has no price. `passes`, `deadlines` and `teams` are what policies add.
     """
 
     policy: str
@@ -183,6 +229,11 @@ class Certificate:
     baselines: tuple[tuple[str, float], ...] = ()
     columns: int = 0
     deterministic: bool = False
+    cost_per_hour: float | None = None
+    budget_per_hour: float | None = None
+    passes: tuple[Pass, ...] = ()
+    deadlines: tuple[DeadlineSlack, ...] = ()
+    teams: tuple[TeamShare, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,10 +19,12 @@ __all__ = [
     "Arrangement",
     "Coupling",
     "CouplingKind",
+    "Deadline",
     "HeldRole",
     "HeldTask",
     "Policy",
     "Problem",
+    "Quota",
     "Role",
     "StageOption",
     "Task",
@@ -34,6 +36,8 @@ class Policy(str, Enum):
 
     THROUGHPUT = "throughput"
     MAX_MIN = "max-min"
+    PRIORITY = "priority"
+    FAIR_SHARE = "fair-share"
 
 
 class CouplingKind(str, Enum):
@@ -150,6 +154,14 @@ class Role:
 
 
 @dataclass(frozen=True, slots=True)
+class Deadline:
+    """So many steps within so many seconds from now; a restart takes its part of that time."""
+
+    steps: float
+    within_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Task:
     """A post-training job: its roles in stage order, how they couple, and what it is worth.
 
@@ -158,6 +170,10 @@ class Task:
 
     `sync_s` is the weight hand-over from training to rollout per step, seconds, charged when they
     are in different pools. `restart_s` is the work lost when its placement changes, seconds.
+
+    What policies read (docs/policies.md): `tier` (0 first), `team` whose quota it uses, `deadline`
+    and `min_steps_per_s` that it must keep, `latency_first` when its step time comes before any
+    policy, and `waited_s`, the seconds it has been queued.
     """
 
     id: str
@@ -172,6 +188,12 @@ class Task:
     min_gpus: int = 0
     max_gpus: int | None = None
     roles_fill_pools: bool = False
+    tier: int = 0
+    team: str | None = None
+    deadline: Deadline | None = None
+    min_steps_per_s: float | None = None
+    latency_first: bool = False
+    waited_s: float = 0.0
 
     @property
     def gpu_roles(self) -> tuple[Role, ...]:
@@ -207,9 +229,22 @@ class HeldTask:
     roles: tuple[HeldRole, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """The GPUs a team may count on: `gpus` in all, and no more of a class than `gpus_of_class` says."""
+
+    team: str
+    gpus: int
+    gpus_of_class: tuple[tuple[str, int], ...] = ()
+
+
 @dataclass(frozen=True)
 class Problem:
-    """A frozen planning problem. `horizon_s`: time over which a change must pay for itself."""
+    """A frozen planning problem. `horizon_s`: time over which a change must pay for itself.
+
+    `budget_per_hour` is the most the plan's GPUs may cost, in the currency of the cluster's prices.
+    A queued task counts (1 + waited_s ÷ aging_s) times; None: waiting adds nothing.
+    """
 
     cluster: Cluster
     tasks: tuple[Task, ...]
@@ -217,6 +252,9 @@ class Problem:
     policy: Policy = Policy.THROUGHPUT
     horizon_s: float = 3600.0
     input_digests: dict[str, str] = field(default_factory=dict)
+    quotas: tuple[Quota, ...] = ()
+    budget_per_hour: float | None = None
+    aging_s: float | None = None
 
     @cached_property
     def task_of(self) -> dict[str, Task]:

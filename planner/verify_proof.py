@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from libra_plan.planner.plan import Plan, RunningTask, Status
 from libra_plan.planner.problem import HeldTask, Policy, Problem
+from libra_plan.planner.verify_policies import check_policies
 from libra_plan.planner.verify_reference import reference_is_cheap, reference_steps_per_s
 from libra_plan.planner.verify_rules import Violation, close
 
@@ -29,6 +30,8 @@ def check_proof(problem: Problem, plan: Plan) -> Found:
         )
     yield from _objective(problem, plan)
     yield from _bound(plan)
+    worths = {running.task: _worth(problem, running) for running in plan.running}
+    yield from check_policies(problem, plan, worths)
 
 
 def _rate(problem: Problem, running: RunningTask) -> Found:
@@ -66,18 +69,27 @@ def _held(problem: Problem, task: str) -> HeldTask | None:
 
 
 def _worth(problem: Problem, running: RunningTask) -> float:
-    """Give weight times throughput, less what a move loses of the horizon."""
+    """Give weight, with what waiting adds, times throughput, less what a move loses of the horizon."""
     task = problem.task_of[running.task]
-    kept = 1.0
+    kept, waited = 1.0, 0.0
     if _moved(problem, running):
         kept = max(0.0, 1.0 - task.restart_s / problem.horizon_s)
-    return task.weight * running.normalised * kept
+    elif problem.aging_s and _held(problem, running.task) is None:
+        waited = task.waited_s / problem.aging_s
+    return task.weight * (1.0 + waited) * running.normalised * kept
+
+
+def _first_tier(problem: Problem) -> set[str]:
+    """Name the tasks the certificate's sum is about: under `priority` those of the first tier."""
+    first = min(task.tier for task in problem.tasks)
+    return {task.id for task in problem.tasks if problem.policy is not Policy.PRIORITY or task.tier == first}
 
 
 def _objective(problem: Problem, plan: Plan) -> Found:
     told = plan.certificate.objective
-    if problem.policy is Policy.THROUGHPUT:
-        possible = {sum(_worth(problem, running) for running in plan.running)}
+    if problem.policy is not Policy.MAX_MIN:
+        counted = _first_tier(problem)
+        possible = {sum(_worth(problem, running) for running in plan.running if running.task in counted)}
     else:
         possible = _least(problem, plan)
     if not any(close(told, own, LOOSE) for own in possible):

@@ -12,7 +12,7 @@ from math import prod
 
 from libra_plan.models.topology import Cluster
 from libra_plan.planner.plan import MemoryMode
-from libra_plan.planner.problem import CouplingKind, Problem, Role, StageOption, Task
+from libra_plan.planner.problem import CouplingKind, Policy, Problem, Role, StageOption, Task
 from libra_plan.planner.verify_rules import Turn, arrangement_of, column_peak_mib, step_times
 
 __all__ = ["blocks_needed", "reference_is_cheap", "reference_steps_per_s"]
@@ -33,10 +33,13 @@ def reference_is_cheap(problem: Problem, task: Task) -> bool:
 def reference_steps_per_s(problem: Problem, task: Task) -> float | None:
     """Give the task's best rate on its share of the GPUs, steps/s; None when it has no column.
 
-    The share is all GPUs times the task's part of all weights. When no column is that small, the
-    rate of the smallest one counts in proportion.
+    The share is all GPUs times the task's part of all weights, under `priority` those of its tier.
+    When no column is that small, the rate of the smallest one counts in proportion.
     """
-    share = len(problem.cluster.gpus) * task.weight / sum(each.weight for each in problem.tasks)
+    rivals = [
+        each for each in problem.tasks if problem.policy is not Policy.PRIORITY or each.tier == task.tier
+    ]
+    share = len(problem.cluster.gpus) * task.weight / sum(each.weight for each in rivals)
     columns = list(_columns(problem.cluster, task))
     if not columns:
         return None

@@ -27,6 +27,15 @@ def check(cluster: ClusterFile, document: Document) -> None:
         seen[node.id] = f"{key}.id"
         _check_node(node, key, document)
         _check_uuids(node, key, document, uuids)
+    classes = dict.fromkeys(node.gpu_class for node in cluster.nodes)
+    for name in cluster.price_per_gpu_hour:
+        if name not in classes:
+            raise ClusterError(
+                f"`{name}` has a price, but no node is of that GPU class",
+                got=name,
+                allowed=", ".join(classes),
+                where=document.where(f"price_per_gpu_hour.{name}"),
+            )
 
 
 def _check_node(node: NodeSpec, key: str, document: Document) -> None:

@@ -10,9 +10,10 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from libra_plan.profiles.schema_base import Count, File, Name, Positive, Whole
+from libra_plan.profiles.schema_base import Count, File, Name, NonNegative, Positive, Whole
 from libra_plan.profiles.schema_workload import (
     CouplingSpec,
+    DeadlineSpec,
     Distribution,
     Fixed,
     Histogram,
@@ -20,6 +21,7 @@ from libra_plan.profiles.schema_workload import (
     LifecycleSpec,
     LogNormal,
     MixedLayoutsSpec,
+    QuotaSpec,
     RoleKind,
     RoleSpec,
     TaskSpec,
@@ -31,6 +33,7 @@ from libra_plan.profiles.schema_workload import (
 __all__ = [
     "ClusterFile",
     "CouplingSpec",
+    "DeadlineSpec",
     "Distribution",
     "Fixed",
     "GpuSpec",
@@ -47,6 +50,7 @@ __all__ = [
     "Point",
     "ProfileFile",
     "Provenance",
+    "QuotaSpec",
     "RoleKind",
     "RoleSpec",
     "SharedRate",
@@ -285,7 +289,10 @@ class NodeSpec(File, frozen=True, kw_only=True):
 
 
 class ClusterFile(File, frozen=True, kw_only=True):
-    """`cluster.yaml`: the nodes and the bandwidth inside and between them, and between racks."""
+    """`cluster.yaml`: the nodes and the bandwidth inside and between them, and between racks.
+
+    `price_per_gpu_hour` is by GPU class, in any one currency; `--budget` is in the same.
+    """
 
     schema_version: Literal[1]
     name: Name = "cluster"
@@ -293,3 +300,4 @@ class ClusterFile(File, frozen=True, kw_only=True):
     intra_node_gib_per_s: Positive | None = None
     inter_node_gib_per_s: Positive | None = None
     inter_rack_gib_per_s: Positive | None = None
+    price_per_gpu_hour: dict[str, NonNegative] = {}  # noqa: RUF012  # msgspec copies it

@@ -8,6 +8,7 @@ from libra_plan.profiles.schema_base import Count, File, Name, NonNegative, Posi
 
 __all__ = [
     "CouplingSpec",
+    "DeadlineSpec",
     "Distribution",
     "Fixed",
     "Histogram",
@@ -15,6 +16,7 @@ __all__ = [
     "LifecycleSpec",
     "LogNormal",
     "MixedLayoutsSpec",
+    "QuotaSpec",
     "RoleKind",
     "RoleSpec",
     "TaskSpec",
@@ -150,8 +152,21 @@ class LifecycleSpec(File, frozen=True, kw_only=True):
     restart_s: NonNegative | None = None
 
 
+class DeadlineSpec(File, frozen=True, kw_only=True):
+    """So many steps within so many seconds from now."""
+
+    steps: Positive
+    within_s: Positive
+
+
 class TaskSpec(File, frozen=True, kw_only=True):
-    """A post-training job that wants GPUs."""
+    """A post-training job that wants GPUs.
+
+    `tier` (0 first) counts under the policy `priority`, `team` under `fair-share`. `deadline` and
+    `min_steps_per_hour` are kept under every policy where they can be. `latency_first` (evaluation):
+    its step time is minimised before the policy looks at anything. `waited_s`: how long it has been
+    queued; with the workload's `aging_s` that adds to its weight until it runs.
+    """
 
     id: Name
     description: str = ""
@@ -164,11 +179,29 @@ class TaskSpec(File, frozen=True, kw_only=True):
     lifecycle: LifecycleSpec = LifecycleSpec()
     min_gpus: Whole = 0
     max_gpus: Count | None = None
+    tier: Whole = 0
+    team: Name | None = None
+    deadline: DeadlineSpec | None = None
+    min_steps_per_hour: Positive | None = None
+    latency_first: bool = False
+    waited_s: NonNegative = 0.0
+
+
+class QuotaSpec(File, frozen=True, kw_only=True):
+    """The GPUs a team may count on, and how many of them may be of a class that is short."""
+
+    gpus: Whole
+    gpus_of_class: dict[str, Whole] = {}  # noqa: RUF012  # msgspec copies it
 
 
 class WorkloadFile(File, frozen=True, kw_only=True):
-    """`workload.yaml`: the tasks that share a cluster."""
+    """`workload.yaml`: the tasks that share a cluster.
+
+    `quotas` are by team. A queued task's weight grows by its own size every `aging_s` it waits.
+    """
 
     schema_version: Literal[1]
     tasks: tuple[TaskSpec, ...]
     horizon_s: Positive = 3600.0
+    quotas: dict[str, QuotaSpec] = {}  # noqa: RUF012  # msgspec copies it
+    aging_s: Positive | None = None

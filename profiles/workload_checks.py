@@ -35,7 +35,32 @@ def check(
     role_checks.unique([task.id for task in workload.tasks], "tasks", "task", document)
     for position, task in enumerate(workload.tasks):
         _check_task(task, f"tasks[{position}]", document, profiles, folder, digests)
+        _check_team(task, workload, f"tasks[{position}].team", document)
+    _check_aging(workload, document)
     return digests
+
+
+def _check_team(task: TaskSpec, workload: WorkloadFile, key: str, document: Document) -> None:
+    """Refuse a team without a quota: it would be one that may only borrow, by a slip of the pen."""
+    if task.team is not None and task.team not in workload.quotas:
+        raise WorkloadError(
+            f"task `{task.id}` is of a team that has no quota",
+            got=task.team,
+            allowed=", ".join(workload.quotas) or "none: the workload has no `quotas`",
+            way_out="give the team a quota; `gpus: 0` for one that only borrows",
+            where=document.where(key),
+        )
+
+
+def _check_aging(workload: WorkloadFile, document: Document) -> None:
+    for position, task in enumerate(workload.tasks):
+        if task.waited_s and workload.aging_s is None:
+            raise WorkloadError(
+                f"task `{task.id}` has waited, but the workload does not say what that counts",
+                got=f"waited_s {task.waited_s:g}",
+                way_out="state `aging_s`: after so many seconds a queued task counts twice",
+                where=document.where(f"tasks[{position}].waited_s"),
+            )
 
 
 def _check_task(

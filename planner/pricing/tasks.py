@@ -17,9 +17,11 @@ from libra_plan.planner.problem import (
     Arrangement,
     Coupling,
     CouplingKind,
+    Deadline,
     HeldTask,
     Policy,
     Problem,
+    Quota,
     Role,
     Task,
 )
@@ -42,6 +44,7 @@ def price(
     seed: int = 0,
     allow_prior: bool = False,
     at_steps_ahead: int | None = None,
+    budget_per_hour: float | None = None,
 ) -> Problem:
     """Price every task of a folder's workload on a cluster.
 
@@ -64,7 +67,21 @@ def price(
     tasks = tuple(
         _task(spec, prices, folder, horizon_s, seed, at_steps_ahead) for spec in folder.workload.tasks
     )
-    return Problem(cluster, tasks, running, policy, horizon_s, dict(folder.digests))
+    quotas = tuple(
+        Quota(team, quota.gpus, tuple(quota.gpus_of_class.items()))
+        for team, quota in folder.workload.quotas.items()
+    )
+    return Problem(
+        cluster,
+        tasks,
+        running,
+        policy,
+        horizon_s,
+        dict(folder.digests),
+        quotas,
+        budget_per_hour,
+        folder.workload.aging_s,
+    )
 
 
 def _fit_now(profile: LoadedProfile) -> FittedProfile:
@@ -120,6 +137,12 @@ def _task(
         spec.min_gpus,
         spec.max_gpus,
         spec.roles_fill_pools,
+        spec.tier,
+        spec.team,
+        None if spec.deadline is None else Deadline(spec.deadline.steps, spec.deadline.within_s),
+        None if spec.min_steps_per_hour is None else spec.min_steps_per_hour / 3600.0,
+        spec.latency_first,
+        spec.waited_s,
     )
 
 

@@ -40,7 +40,7 @@ def equal_split(tasks: Sequence[TaskCandidates], rows: Sequence[Row], cluster: C
     return choice
 
 
-def greedy(tasks: Sequence[TaskCandidates], rows: Sequence[Row]) -> Choice:
+def greedy(tasks: Sequence[TaskCandidates], rows: Sequence[Row], begin: Choice | None = None) -> Choice:
     """Raise, again and again, the task whose next column gains most worth per further GPU."""
     entries = [(t, c) for t, each in enumerate(tasks) for c in range(len(each.candidates))]
     if not entries:
@@ -56,6 +56,9 @@ def greedy(tasks: Sequence[TaskCandidates], rows: Sequence[Row]) -> Choice:
     gpus = np.array([float(tasks[t].candidates[c].column.gpus) for t, c in entries])
     left = np.array([row.limit for row in shared]) + 1e-9
     now = np.full(len(tasks), -1)
+    for entry in (begin or {}).items():
+        now[entry[0]] = at[entry]
+        left -= takes[at[entry]]
     while True:
         runs = now[task] >= 0
         had = np.where(runs, now[task], 0)

@@ -49,7 +49,7 @@ def maximise(
             <= limit
         )
     scale = _scale(list(values.values()), len(tasks))
-    rounding = 0.5 * len(tasks)  # at most one candidate per task, each rounded by half a unit
+    rounding = 0.5 * len({t for t, _ in values})  # one candidate per task, each rounded by half a unit
     if values:
         total = cp_model.LinearExpr.weighted_sum(
             [chosen[at] for at in values], [round(value * scale) for value in values.values()]

@@ -101,7 +101,7 @@ def _oracle(
 ) -> TableOracle:
     if each.reference is None:
         return TableOracle(np.zeros(0), np.zeros((0, len(kinds) + 2)))
-    values = each.task.weight * each.stay / each.table.seconds / each.reference
+    values = each.urgency * each.stay / each.table.seconds / each.reference
     held = np.array([entry.worth for entry in each.held])
     keeps = np.zeros((len(each.held), len(kinds) + 2))
     for row, entry in enumerate(each.held):

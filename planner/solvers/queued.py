@@ -7,19 +7,26 @@
 `cpu`       CPU cores or host memory do not suffice
 `worth`     it would run, but the others are worth more on these GPUs
 `time`      the search ended before it was known whether it is worth its GPUs
+
+Policies and what tasks require leave less room than the cluster has (docs/policies.md):
+
+`tier`      higher tiers hold what it needs
+`quota`     its team's quota is used, and what is idle beyond the others' quotas does not suffice
+`budget`    with it the plan would cost more than the budget
+`deadline`  with it another task would miss its deadline
+`latency`   with it a latency-first task would be slower, or would have to wait
+`aging`     tasks that have waited longer run first
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from libra_plan.models.topology import Cluster
 from libra_plan.planner.columns.capacity import capacities
 from libra_plan.planner.plan import QueuedTask
-from libra_plan.planner.problem import Problem, Task
+from libra_plan.planner.problem import Task
 from libra_plan.planner.solvers.backends import maximise
 from libra_plan.planner.solvers.master import Search
-from libra_plan.planner.solvers.rows import Choice, Row
+from libra_plan.planner.solvers.rows import At, Choice, Row, must_row
 from libra_plan.planner.solvers.worth import TaskCandidates
 
 __all__ = ["queued_tasks"]
@@ -27,15 +34,13 @@ __all__ = ["queued_tasks"]
 _EXPLAIN_S = 1.0  # an explanation is worth a second, not the whole limit
 
 
-def queued_tasks(
-    problem: Problem, tasks: Sequence[TaskCandidates], choice: Choice, search: Search | None
-) -> list[QueuedTask]:
-    """Give every task that is not chosen its code and reason."""
-    waiting = [(t, each) for t, each in enumerate(tasks) if t not in choice]
+def queued_tasks(search: Search, choice: Choice, asked: Search | None) -> list[QueuedTask]:
+    """Give every task that is not chosen its code and reason; `asked` answers what running it would cost."""
+    waiting = [(t, each) for t, each in enumerate(search.tasks) if t not in choice]
     return [
-        _cannot_run(problem.cluster, each.task)
+        _cannot_run(search.problem.cluster, each.task)
         if not each.candidates
-        else _not_worth_it(each, t, choice, search)
+        else _not_worth_it(each, t, choice, asked)
         for t, each in waiting
     ]
 
@@ -102,7 +107,7 @@ def _not_worth_it(each: TaskCandidates, t: int, choice: Choice, search: Search |
     smallest = min(entry.column.gpus for entry in each.candidates)
     if search is None:
         return QueuedTask(name, "capacity", f"{name}: needs {smallest} GPUs; none could be placed")
-    must_run = Row("must-run", {(t, c): -1.0 for c in range(len(each.candidates))}, -1.0)
+    must_run = must_row("must-run", t, range(len(each.candidates)))
     worth = {
         (u, c): entry.worth
         for u, other in enumerate(search.tasks)
@@ -114,12 +119,17 @@ def _not_worth_it(each: TaskCandidates, t: int, choice: Choice, search: Search |
     if forced.choice is None and not forced.infeasible:
         return _not_known(name)
     if forced.choice is None:
+        code = _blocking(search, must_run)
+        if code is not None:
+            return QueuedTask(name, code, f"{name}: {_BLOCKED[code].format(smallest=smallest)}")
         if forced.infeasible and t in _alone_unplaceable(search, t):
             return QueuedTask(
                 name, "cpu", f"{name}: GPUs suffice, but CPU cores, host memory or pinned GPUs do not"
             )
         return QueuedTask(name, "capacity", f"{name}: needs {smallest} GPUs; none could be placed")
     now = sum(search.tasks[u].candidates[c].worth for u, c in choice.items())
+    if _only_money_is_missing(search, must_run, worth, now):
+        return QueuedTask(name, "budget", f"{name}: {_BLOCKED['budget'].format(smallest=smallest)}")
     then = sum(search.tasks[u].candidates[c].worth for u, c in forced.choice.items())
     return QueuedTask(
         name,
@@ -127,6 +137,39 @@ def _not_worth_it(each: TaskCandidates, t: int, choice: Choice, search: Search |
         f"{name}: would run on {search.tasks[t].candidates[forced.choice[t]].column.gpus} GPUs, but the "
         f"plan would then be worth {then:.3f} instead of {now:.3f}; raise its weight or add GPUs",
     )
+
+
+_BLOCKED = {
+    "tier": "higher tiers hold the GPUs it needs ({smallest} at least); lower its tier number or add GPUs",
+    "quota": "needs {smallest} GPUs at least, its team's quota does not give them, and none are idle that "
+    "other teams' quotas leave; raise the quota or add GPUs",
+    "budget": "needs {smallest} GPUs at least, which the budget does not pay for; raise --budget",
+    "deadline": "would run, but then another task would miss its deadline; relax that or add GPUs",
+    "latency": "would run, but then a latency-first task would be slower; add GPUs or unmark that task",
+    "aging": "would run, but tasks that have waited longer come first",
+}
+
+
+def _only_money_is_missing(search: Search, must_run: Row, worth: dict[At, float], now: float) -> bool:
+    """Tell whether, but for the budget, the task would run and the others lose nothing."""
+    rows = [row for row in search.rows if row.code != "budget"]
+    if len(rows) == len(search.rows):
+        return False
+    richer = maximise(search.tasks, [*rows, must_run], worth, search.params, limit_s=_EXPLAIN_S).choice
+    return richer is not None and sum(worth[at] for at in richer.items()) >= now * (1 - 1e-9)
+
+
+def _blocking(search: Search, must_run: Row) -> str | None:
+    """Find the reason whose rows alone leave no room for a task, or the first of several together."""
+    codes = list(dict.fromkeys(row.code for row in search.rows if row.code))
+    for dropped in [*([code] for code in codes), codes]:
+        rows = [row for row in search.rows if row.code not in dropped]
+        if (
+            dropped
+            and maximise(search.tasks, [*rows, must_run], {}, search.params, limit_s=_EXPLAIN_S).choice
+        ):
+            return dropped[0]
+    return None
 
 
 def _not_known(name: str) -> QueuedTask:

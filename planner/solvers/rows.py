@@ -7,7 +7,7 @@ as a cut.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from libra_plan.models.topology import Cluster
@@ -15,7 +15,17 @@ from libra_plan.planner.columns.capacity import capacities
 from libra_plan.planner.columns.needs import fits_where, takes_no_more
 from libra_plan.planner.solvers.worth import Candidate, TaskCandidates
 
-__all__ = ["At", "Choice", "Row", "count_row", "cut_row", "master_rows", "no_good_row", "worth_row"]
+__all__ = [
+    "At",
+    "Choice",
+    "Row",
+    "count_row",
+    "cut_row",
+    "master_rows",
+    "must_row",
+    "no_good_row",
+    "worth_row",
+]
 
 At = tuple[int, int]
 """(task number, candidate number)."""
@@ -26,11 +36,16 @@ Choice = dict[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Σ coefficient · chosen ≤ limit, with a name for explanations."""
+    """Σ coefficient · chosen ≤ limit, with a name for explanations.
+
+    `code` is the reason a task waits for when this row leaves no room for it (`queued.py`); rows of
+    the cluster itself have none.
+    """
 
     name: str
     coefficients: dict[At, float]
     limit: float
+    code: str = ""
 
 
 def master_rows(tasks: Sequence[TaskCandidates], cluster: Cluster) -> list[Row]:
@@ -50,6 +65,11 @@ def count_row(tasks: Sequence[TaskCandidates], level: float, at_least: int) -> R
     near = level * (1 - 1e-10)  # two tasks may reach one level by different divisions
     reach = {at: -1.0 for at, entry in _every(tasks) if entry.normalised >= near}
     return Row(f"reach:{level!r}", reach, -float(at_least))
+
+
+def must_row(name: str, t: int, allowed: Iterable[int], code: str = "") -> Row:
+    """Demand that a task runs in one of some of its candidates."""
+    return Row(name, {(t, c): -1.0 for c in allowed}, -1.0, code)
 
 
 def worth_row(tasks: Sequence[TaskCandidates], at_least: float) -> Row:

@@ -2,12 +2,15 @@
 
 normalised = throughput ÷ throughput of the task alone on its weighted fair share of the GPUs
 worth      = weight · normalised · (1 − restart_s ÷ horizon_s when the task's placement changes)
+
+A queued task's weight counts (1 + waited_s ÷ aging_s) times, so that nothing waits for ever; its
+fair share stays that of the plain weight.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -30,6 +33,7 @@ __all__ = [
     "hosts_may_bind",
     "priced_tasks",
     "reference_steps_per_s",
+    "urgency",
 ]
 
 
@@ -92,6 +96,14 @@ def fair_share_gpus(problem: Problem, task: Task) -> float:
     return len(problem.cluster.gpus) * task.weight / weights
 
 
+def urgency(problem: Problem, task: Task) -> float:
+    """Give the weight with what waiting adds; a running task has not waited."""
+    runs = any(held.task == task.id for held in problem.running)
+    if problem.aging_s is None or runs:
+        return task.weight
+    return task.weight * (1.0 + task.waited_s / problem.aging_s)
+
+
 def reference_steps_per_s(columns: ColumnTable, share: float) -> float | None:
     """Give the best throughput on a fair share, steps/s; None when the task has no column.
 
@@ -111,7 +123,7 @@ def reference_steps_per_s(columns: ColumnTable, share: float) -> float | None:
 class PricedTask:
     """A task with all its columns, none of them built yet, and the placements it may keep.
 
-    `stay` is the share of the horizon that is left after a move.
+    `stay` is the share of the horizon that is left after a move, `urgency` its weight with aging.
     """
 
     task: Task
@@ -120,6 +132,7 @@ class PricedTask:
     held: tuple[Candidate, ...]
     stay: float
     running: bool
+    urgency: float
 
     def __len__(self) -> int:
         return 0 if self.reference is None else len(self.table) + len(self.held)
@@ -145,38 +158,56 @@ class PricedTask:
     def _moved(self, number: int) -> Candidate:
         column = self.table.column(number)
         normalised = column.steps_per_s / (self.reference or 1.0)
-        return Candidate(column, normalised, self.task.weight * normalised * self.stay)
+        return Candidate(column, normalised, self.urgency * normalised * self.stay)
 
 
-def priced_tasks(problem: Problem, shares_of: Problem) -> list[PricedTask]:
+def priced_tasks(
+    problem: Problem, shares_of: Problem, among: Iterable[str] | None = None
+) -> list[PricedTask]:
     """Generate every task's columns and price what it holds; alike tasks are generated once.
 
-    Fair shares are those of `shares_of`, nearly always the problem itself.
+    Fair shares are those of `shares_of`, nearly always the problem itself. `among` names the tasks
+    that are priced, all unless given.
     """
     held_tasks = {held.task: held for held in problem.running}
     bind = hosts_may_bind(problem)
     known: dict[tuple[Task, str], ColumnTable] = {}
 
     def table(task: Task, cluster: Cluster, name: str) -> ColumnTable:
-        alike = replace(task, id="", weight=1.0, restart_s=0.0)
+        alike = Task(
+            "",
+            1.0,
+            task.roles,
+            task.coupling,
+            task.arrangements,
+            sync_s=task.sync_s,
+            min_gpus=task.min_gpus,
+            max_gpus=task.max_gpus,
+            roles_fill_pools=task.roles_fill_pools,
+        )
         if (alike, name) not in known:
             known[alike, name] = columns_of(alike, cluster, hosts_bind=bind)
         return replace(known[alike, name], task=task)
 
     priced = []
+    wanted = None if among is None else set(among)
+    where = "own" if shares_of.cluster is problem.cluster else "shares"
     for task in problem.tasks:
+        if wanted is not None and task.id not in wanted:
+            continue
         columns = table(task, problem.cluster, "own")
         share = fair_share_gpus(shares_of, task)
         reference = None
         if shares_of is not problem:
             there = shares_of.task_of.get(task.id, task)
-            reference = reference_steps_per_s(table(there, shares_of.cluster, "shares"), share)
+            reference = reference_steps_per_s(table(there, shares_of.cluster, where), share)
         if reference is None:  # a task that cannot run there is held against itself
             reference = reference_steps_per_s(columns, share)
         held = held_tasks.get(task.id)
         stay = 1.0 if held is None else max(0.0, 1.0 - task.restart_s / problem.horizon_s)
         kept = _kept(problem, task, held, reference)
-        priced.append(PricedTask(task, columns, reference, kept, stay, held is not None))
+        weight = urgency(problem, task)
+        priced.append(PricedTask(task, columns, reference, kept, stay, held is not None, weight))
     return priced
 
 

@@ -195,11 +195,17 @@ class Oracle(Columns):
         rate: float,
         kept: float,
     ) -> None:
-        value = (round(rate, 12), task.weight * rate * kept)
+        value = (round(rate, 12), self._urgency(task) * rate * kept)
         for state in states:
             for whole in self.with_workers(task, state):
                 if whole not in found or self.better(found[whole]) < self.better(value):
                     found[whole] = value
+
+    def _urgency(self, task: Task) -> float:
+        """Give the weight; what waits counts once more for every `aging_s` it has waited."""
+        if self.problem.aging_s is None or any(held.task == task.id for held in self.problem.running):
+            return task.weight
+        return task.weight + task.weight * task.waited_s / self.problem.aging_s
 
     def _known(self, held: HeldTask) -> bool:
         return all(gpu in self.cluster.gpus for gpu in _held_gpus(held))

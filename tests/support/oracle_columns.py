@@ -12,7 +12,7 @@ from itertools import pairwise, product
 from typing import Any
 
 from libra_plan.models.topology import GpuId
-from libra_plan.planner.problem import CouplingKind, Problem, Role, StageOption, Task
+from libra_plan.planner.problem import CouplingKind, Policy, Problem, Role, StageOption, Task
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,9 @@ class Columns:
 
     def reference(self, task: Task) -> float | None:
         """Give the best rate on the fair share, or the smallest column's in proportion."""
-        share = len(self.cluster.gpus) * task.weight / sum(each.weight for each in self.problem.tasks)
+        tiered = self.problem.policy is Policy.PRIORITY  # a tier shares among itself
+        rivals = [each for each in self.problem.tasks if not tiered or each.tier == task.tier]
+        share = len(self.cluster.gpus) * task.weight / sum(each.weight for each in rivals)
         ways = [way for way in self.ways(task) if self._fits_empty(way)]
         inside = [1.0 / way.seconds for way in ways if way.gpus <= share + 1e-9]
         if inside:

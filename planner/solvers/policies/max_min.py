@@ -1,103 +1,47 @@
-"""What each policy asks of the master: the sum, or the worst task first."""
+"""`max-min`: the worst task first, then the second worst, and so on; the sum decides what is left."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
-from libra_plan.planner.solvers.backends import MasterResult, maximise
-from libra_plan.planner.solvers.lp import lp_bound, lp_worst_bound
+from libra_plan.planner.problem import Problem
+from libra_plan.planner.solvers.lp import lp_worst_bound
 from libra_plan.planner.solvers.master import Placed, Search
-from libra_plan.planner.solvers.rows import At, Choice, Row, count_row
+from libra_plan.planner.solvers.policies.aging import run_overdue
+from libra_plan.planner.solvers.policies.base import Outcome, ask, normalised, report, total_worth, worths
+from libra_plan.planner.solvers.policies.requirements import require
+from libra_plan.planner.solvers.rows import Choice, Row, count_row
 
-__all__ = ["Outcome", "max_min", "normalised", "throughput", "worths"]
+__all__ = ["MaxMin"]
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """A placed choice with what is proven about the policy's objective.
+class MaxMin:
+    """Raise the least normalised throughput, leximin, with the sum as the last objective."""
 
-    `promises` are rows that later passes must keep; `bounds` are named.
-    """
+    def parts(self, problem: Problem) -> Sequence[frozenset[str]]:
+        """Plan all tasks at once."""
+        return (frozenset(problem.task_of),)
 
-    placed: Placed | None
-    bounds: dict[str, float]
-    promises: tuple[Row, ...] = ()
-    infeasible: bool = False
+    def plan(self, search: Search, hint: Choice | None) -> Outcome:
+        """Find the largest sorted vector of throughputs within what tasks require."""
+        required = require(search, hint)
+        aged = run_overdue(search, required.hint or hint)
+        found = _leximin(search, aged or required.hint or hint)
+        return replace(found, passes=required.passes, missed=required.missed)
 
+    def objective(self, search: Search, choice: Choice) -> float:
+        """Give the least throughput of a task that can run."""
+        return normalised(search, choice)[0]
 
-def worths(search: Search) -> dict[At, float]:
-    """Map every candidate to its worth."""
-    return {
-        (t, c): entry.worth for t, each in enumerate(search.tasks) for c, entry in enumerate(each.candidates)
-    }
-
-
-def normalised(search: Search, choice: Choice) -> list[float]:
-    """List the normalised throughput of every task that can run, lowest first; queued counts as 0."""
-    return sorted(
-        each.candidates[choice[t]].normalised if t in choice else 0.0
-        for t, each in enumerate(search.tasks)
-        if each.candidates
-    )
+    def rank(self, search: Search, choice: Choice) -> tuple[float, ...]:
+        """Compare the sorted throughputs, then the sums."""
+        levels = normalised(search, choice)
+        return (*(round(level, 9) for level in levels), total_worth(search, choice))
 
 
-def throughput(search: Search, hint: Choice | None) -> Outcome:
-    """Maximise Σ weight · normalised throughput − switch cost."""
-    if search.focus is not None:
-        return _near_focus(search, search.focus.bound, hint or {})
-    bounds: dict[str, float] = {}
-    relaxed = lp_bound(search.tasks, search.rows)
-    if relaxed is not None:
-        bounds["lp"] = relaxed
-    _report(search, None, relaxed)
-    result, placed = search.until_placed(
-        lambda: _ask(search, worths(search), (), hint, known_bound=relaxed, reported=True)
-    )
-    if result.bound < float("inf") and not result.infeasible:
-        bounds[search.params.solver.value] = result.bound
-    return Outcome(placed, bounds, (), result.infeasible)
-
-
-def _near_focus(search: Search, bound: float, chosen: Choice) -> Outcome:
-    """Place the choice made over all columns; search near it when it cannot be, or is too far off."""
-    bounds = {"columns": bound}
-    _report(search, None, bound)
-    placed = search.place(chosen)
-    value = sum(search.tasks[t].candidates[c].worth for t, c in chosen.items())
-    if placed is not None and bound - value <= search.params.gap * max(abs(value), 1e-9):
-        return Outcome(placed, bounds)
-    _, other = search.until_placed(
-        lambda: _ask(search, worths(search), (), chosen, known_bound=bound, reported=True)
-    )
-    return Outcome(other or placed, bounds)
-
-
-def _ask(
-    search: Search,
-    values: dict[At, float],
-    promises: tuple[Row, ...],
-    hint: Choice | None,
-    known_bound: float | None = None,
-    reported: bool = False,
-) -> MasterResult:
-    return maximise(
-        search.tasks,
-        [*search.rows, *promises],
-        values,
-        search.params,
-        limit_s=search.step_s(),
-        hint=hint,
-        known_bound=known_bound,
-        reported=reported,
-    )
-
-
-def _report(search: Search, objective: float | None, bound: float | None) -> None:
-    if search.params.watch is not None:
-        search.params.watch.report(objective, bound)
-
-
-def max_min(search: Search, hint: Choice | None) -> Outcome:
+def _leximin(search: Search, hint: Choice | None) -> Outcome:
     """Raise the worst task, then the second worst, and so on; then maximise the sum.
 
     Levels are found in order: the highest level that all but k tasks reach, then the fewest tasks
@@ -111,7 +55,7 @@ def max_min(search: Search, hint: Choice | None) -> Outcome:
     relaxed = lp_worst_bound(search.tasks, search.rows, able)
     if relaxed is not None:
         bounds["lp"] = relaxed
-    _report(search, None, relaxed)
+    report(search, None, relaxed)
     promises: tuple[Row, ...] = ()
     placed: Placed | None = None
     below = 0
@@ -120,7 +64,7 @@ def max_min(search: Search, hint: Choice | None) -> Outcome:
         level, bound, found = _highest_level(search, len(able) - below, promises, ceiling)
         if below == 0:
             bounds[search.params.solver.value] = bound
-            _report(search, level, bound)
+            report(search, level, bound)
         if found is not None:
             promises = (*promises, count_row(search.tasks, level, len(able) - below))
         # no level is reached by all that are left: some must wait, at 0, and as few as can be
@@ -131,7 +75,7 @@ def max_min(search: Search, hint: Choice | None) -> Outcome:
         promises = (*promises, count_row(search.tasks, _just_above(level if found else 0.0), above))
         below = len(able) - above
     _, best = search.until_placed(
-        lambda: _ask(search, worths(search), promises, placed.choice if placed else hint)
+        lambda: ask(search, worths(search), promises, placed.choice if placed else hint)
     )
     return Outcome(best or placed, bounds, promises)
 
@@ -160,7 +104,7 @@ def _highest_level(
             break
         middle = (low + high) // 2
         demand = (*promises, count_row(search.tasks, levels[middle], tasks))
-        result, placed = search.until_placed(lambda demand=demand: _ask(search, {}, demand, None))  # type: ignore[misc]
+        result, placed = search.until_placed(lambda demand=demand: ask(search, {}, demand, None))  # type: ignore[misc]
         if placed is None:
             proven &= result.infeasible
             high = middle
@@ -185,7 +129,7 @@ def _most_above(
     if not higher:
         return found, 0
     hint = found.choice if found else None
-    _, placed = search.until_placed(lambda: _ask(search, higher, promises, hint))
+    _, placed = search.until_placed(lambda: ask(search, higher, promises, hint))
     placed = placed or found
     if placed is None:
         return None, 0

@@ -1,0 +1,215 @@
+"""One stage of a solve: some of the tasks, planned beside those that earlier stages have settled.
+
+Nearly every policy has one stage with all tasks; `priority` has one a tier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from libra_plan.planner.plan import Plan, QueuedTask
+from libra_plan.planner.problem import Policy, Problem
+from libra_plan.planner.solvers.backends import maximise
+from libra_plan.planner.solvers.base import SolveParams
+from libra_plan.planner.solvers.baselines import equal_split, fits_rows, greedy, keep_running
+from libra_plan.planner.solvers.colgen.search import Limits
+from libra_plan.planner.solvers.focus import Focus, focus
+from libra_plan.planner.solvers.master import Budget, Placed, Search
+from libra_plan.planner.solvers.moves import move_values
+from libra_plan.planner.solvers.policies.base import Outcome, Rule, total_worth
+from libra_plan.planner.solvers.policies.budget import budget_row
+from libra_plan.planner.solvers.queued import queued_tasks
+from libra_plan.planner.solvers.rows import Choice, Row, master_rows, must_row, no_good_row, worth_row
+from libra_plan.planner.solvers.worth import PricedTask, TaskCandidates, priced_tasks
+
+__all__ = ["Ask", "Stage", "solve_stage"]
+
+_MANY = 2_000  # columns; up to here CP-SAT over all of them proves more, sooner
+_NO_LIMIT_S = 1e6  # a deterministic solve ends by its gap, not by the clock
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What a stage is to do: plan the tasks of `part` within a budget of time."""
+
+    problem: Problem
+    shares_of: Problem
+    part: frozenset[str]
+    params: SolveParams
+    budget: Budget
+    hint: Plan | None
+    other_than: Plan | None
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A stage that is done. The first `settled` tasks of its search are those of earlier stages."""
+
+    search: Search
+    settled: int
+    placed: Placed | None
+    outcome: Outcome | None
+    baselines: dict[str, Placed]
+    queued: list[QueuedTask]
+
+    @property
+    def own(self) -> Sequence[TaskCandidates]:
+        """List the tasks this stage planned."""
+        return self.search.tasks[self.settled :]
+
+    @property
+    def choice(self) -> Choice:
+        """Give what is chosen so far, earlier stages' tasks included."""
+        return self.placed.choice if self.placed is not None else {}
+
+
+def solve_stage(ask: Ask, rule: Rule, before: Stage | None) -> Stage:
+    """Plan the tasks of one part, the columns of those before as they are."""
+    search, settled = _search(ask, before)
+    fixed = dict.fromkeys(range(settled), 0)
+    as_before = search.place(fixed) if settled else None
+    if not any(each.candidates for each in search.tasks[settled:]):
+        return Stage(search, settled, as_before, None, {}, queued_tasks(search, fixed, None))
+    baselines = _baselines(search, settled)
+    start = _best(rule, search, baselines.values())
+    first = _hinted(search.tasks, ask.hint, settled) or (start.choice if start else None)
+    if search.focus is not None:
+        first = dict.fromkeys(search.focus.chosen, 0)  # its choice is each task's first candidate
+    outcome = rule.plan(search, first)
+    kept = [row for row in search.rows if row.code] + list(outcome.promises)
+    baselines = {name: each for name, each in baselines.items() if fits_rows(kept, each.choice)}
+    rivals = [outcome.placed, *baselines.values()]
+    placed = _best(rule, search, [each for each in rivals if each is not None]) or as_before
+    if placed is None or not placed.choice:
+        asked = search if outcome.placed is not None and any(row.code for row in search.rows) else None
+        return Stage(search, settled, placed, outcome, baselines, queued_tasks(search, fixed, asked))
+    placed = _fewest_moves(rule, search, placed, outcome)
+    waiting = queued_tasks(search, placed.choice, search)
+    return Stage(search, settled, placed, outcome, baselines, waiting)
+
+
+def _search(ask: Ask, before: Stage | None) -> tuple[Search, int]:
+    """Make the search of a stage; settled tasks have one candidate, which they must run in."""
+    fixed = _fixed(before)
+    known = ask.part | {each.task.id for each in fixed}
+    problem = _only(ask.problem, known)
+    priced = priced_tasks(problem, _only(ask.shares_of, ask.part), ask.part)
+    focused = None if fixed else _focus(ask, priced)
+    if focused is None:
+        tasks = [*fixed, *(each.candidates() for each in priced)]
+    else:
+        tasks = [each.candidates(numbers) for each, numbers in zip(priced, focused.numbers, strict=True)]
+    rows = master_rows(tasks, problem.cluster)
+    rows += [must_row(f"tier:{each.task.id}", t, (0,), "tier") for t, each in enumerate(fixed)]
+    if problem.budget_per_hour is not None:
+        rows.append(budget_row(tasks, problem.cluster, problem.budget_per_hour))
+    forbidden = _hinted(tasks, ask.other_than, 0)
+    if forbidden is not None:
+        rows.append(no_good_row(tasks, forbidden))
+    return Search(problem, tasks, rows, ask.params, ask.budget, focused), len(fixed)
+
+
+def _focus(ask: Ask, priced: Sequence[PricedTask]) -> Focus | None:
+    """Look for the candidates near the best choice when there are very many, and only the cluster limits."""
+    problem, params = ask.problem, ask.params
+    limited = problem.budget_per_hour is not None or any(
+        task.deadline or task.min_steps_per_s or task.latency_first for task in problem.tasks
+    )
+    if problem.policy is not Policy.THROUGHPUT or limited or sum(map(len, priced)) <= _MANY:
+        return None
+    limit_s = _NO_LIMIT_S if params.deterministic else ask.budget.left_s / 2
+    limits = Limits(time_limit_s=limit_s, gap=params.gap / 2, seed=params.seed)
+    return focus(priced, problem.cluster, limits, clock=ask.budget.clock)
+
+
+def _fixed(before: Stage | None) -> list[TaskCandidates]:
+    """Leave every running task of the stages before only the column it has; its worth is settled."""
+    if before is None:
+        return []
+    return [
+        replace(each, candidates=(replace(each.candidates[before.choice[t]], worth=0.0),))
+        for t, each in enumerate(before.search.tasks)
+        if t in before.choice
+    ]
+
+
+def _only(problem: Problem, tasks: Iterable[str]) -> Problem:
+    names = set(tasks)
+    if all(task.id in names for task in problem.tasks):
+        return problem
+    return replace(
+        problem,
+        tasks=tuple(task for task in problem.tasks if task.id in names),
+        running=tuple(held for held in problem.running if held.task in names),
+    )
+
+
+def _baselines(search: Search, settled: int) -> dict[str, Placed]:
+    """Place the splits made by hand; those that cannot be placed are no rivals."""
+    begin = dict.fromkeys(range(settled), 0)
+    choices = {"greedy": greedy(search.tasks, search.rows, begin)}
+    if not settled:
+        choices = {"equal-split": equal_split(search.tasks, search.rows, search.problem.cluster), **choices}
+        if search.problem.running:
+            choices["running"] = keep_running(search.tasks)
+    placed = {name: search.place(choice) for name, choice in choices.items() if _allowed(search, choice)}
+    return {name: each for name, each in placed.items() if each is not None}
+
+
+def _allowed(search: Search, choice: Choice) -> bool:
+    """Tell whether a choice keeps the rows that placement does not check."""
+    return fits_rows([row for row in search.rows if row.code or row.name == "no-good"], choice)
+
+
+def _best(rule: Rule, search: Search, rivals: Iterable[Placed]) -> Placed | None:
+    """Pick the best of several placed choices; the first of equals."""
+    return max(rivals, key=lambda placed: rule.rank(search, placed.choice), default=None)
+
+
+def _hinted(tasks: Sequence[TaskCandidates], hint: Plan | None, settled: int) -> Choice | None:
+    """Translate a plan into candidate numbers; a hint must be complete to be of use.
+
+    Where stages before have settled tasks, what it says of tasks unknown here is for another stage.
+    """
+    if hint is None:
+        return None
+    numbers = {each.task.id: t for t, each in enumerate(tasks)}
+    choice: Choice = {}
+    for running in hint.running:
+        t = numbers.get(running.task)
+        if t is None:
+            if settled:
+                continue
+            return None
+        for c, entry in enumerate(tasks[t].candidates):
+            if entry.column.phases == running.column.phases:
+                choice[t] = c
+                break
+        else:
+            return None
+    return choice
+
+
+def _fewest_moves(rule: Rule, search: Search, placed: Placed, outcome: Outcome) -> Placed:
+    """Among plans as good as the one found, take the one that moves least."""
+    if not search.problem.running:
+        return placed
+    worth = total_worth(search, placed.choice)
+    slack = search.params.move_tolerance * max(1.0, abs(worth))
+    rows: tuple[Row, ...] = (*outcome.promises, worth_row(search.tasks, worth - slack))
+    _, calmer = search.until_placed(
+        lambda: maximise(
+            search.tasks,
+            [*search.rows, *rows],
+            move_values(search.tasks),
+            replace(search.params, gap=0.0),
+            limit_s=search.step_s(),
+            hint=placed.choice,
+        )
+    )
+    if calmer is None or not fits_rows(outcome.promises, calmer.choice):
+        return placed
+    if rule.objective(search, calmer.choice) < rule.objective(search, placed.choice) - slack:
+        return placed
+    return calmer
