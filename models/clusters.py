@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from libra_plan.errors import ClusterError
+from libra_plan.models.sharing import SEATS, seat_class, seat_index
 from libra_plan.models.topology import AbsentGpu, Cluster, Gpu, GpuId, Node
 from libra_plan.profiles.schema import ClusterFile, GpuSpec, NodeSpec
 
@@ -116,9 +117,10 @@ def _node(spec: NodeSpec, measured_mib: Mapping[str, float]) -> Node:
     return Node(
         spec.id,
         tuple(
-            _gpu(spec, card, measured_mib)
+            gpu
             for card in sorted(cards, key=lambda card: card.index)
             if _absence(card) is None
+            for gpu in _with_seats(_gpu(spec, card, measured_mib), card.shared)
         ),
         spec.address,
         spec.cpu_cores,
@@ -158,6 +160,18 @@ def _why(excluded: bool, state: str, held_by: str | None) -> str | None:
     if state != "ready":
         return state
     return "excluded" if excluded else None
+
+
+def _with_seats(gpu: Gpu, shared: bool) -> tuple[Gpu, ...]:
+    """Give a GPU, or the seats on a shared one, each with its part of the memory."""
+    if not shared:
+        return (gpu,)
+    node, device = gpu.id.node, gpu.id.index
+    name, memory = seat_class(gpu.gpu_class), gpu.memory_mib / SEATS
+    return tuple(
+        Gpu(GpuId(node, seat_index(device, seat)), name, memory, gpu.uuid, device)
+        for seat in range(1, SEATS + 1)
+    )
 
 
 def _gpu(node: NodeSpec, card: GpuSpec, measured_mib: Mapping[str, float]) -> Gpu:

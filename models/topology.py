@@ -23,12 +23,17 @@ class GpuId:
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One GPU. `gpu_class` is the key profiles are measured for (say `h200_sxm`); memory in MiB."""
+    """One GPU. `gpu_class` is the key profiles are measured for (say `h200_sxm`); memory in MiB.
+
+    A seat on a shared GPU is one of its own, with its own index and class; `device` is then the index
+    of the GPU that it is on.
+    """
 
     id: GpuId
     gpu_class: str
     memory_mib: float
     uuid: str | None = None
+    device: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +151,10 @@ class Cluster:
         for gpu in self.absent:
             reasons.setdefault(gpu.why, []).append(str(gpu.id))
         parts = [f"{len(gpus)} {why} ({_some(gpus)})" for why, gpus in reasons.items()]
-        total = len(self.gpus) + len(self.absent)
-        return f"{len(self.gpus)} of {total} GPUs are usable; {', '.join(parts)}"
+        cards = {
+            (gpu.id.node, gpu.id.index if gpu.device is None else gpu.device) for gpu in self.gpus.values()
+        }
+        return f"{len(cards)} of {len(cards) + len(self.absent)} GPUs are usable; {', '.join(parts)}"
 
     def memory_mib(self, gpu_class: str) -> float:
         """Give the memory a plan may count on for a class: that of its smallest GPU, MiB."""

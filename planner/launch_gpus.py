@@ -21,7 +21,7 @@ def gpus_free(node: str, gpus: tuple[GpuEntry, ...]) -> tuple[GpuReport, ...]:
     by_uuid = {card.uuid: card for card in cards}
     by_index = {card.index: card for card in cards}
     return tuple(
-        _report(node, gpu, by_index.get(gpu.index) if gpu.uuid is None else by_uuid.get(gpu.uuid))
+        _report(node, gpu, by_index.get(gpu.card) if gpu.uuid is None else by_uuid.get(gpu.uuid))
         for gpu in gpus
     )
 
@@ -30,10 +30,13 @@ def _report(node: str, gpu: GpuEntry, card: Card | None) -> GpuReport:
     name = f"{node}:{gpu.index}"
     if card is None:
         return GpuReport(name, GpuState.BUSY, f"no such card here: {gpu.uuid or gpu.index}")
-    if card.index != gpu.index:
+    if card.index != gpu.card:
         return GpuReport(name, GpuState.BUSY, f"card {gpu.uuid} now has index {card.index}: solve again")
     if card.mig:
         return GpuReport(name, GpuState.BUSY, "the card is in MIG mode")
+    if card.processes and gpu.card != gpu.index:
+        pids = ", ".join(map(str, card.processes))
+        return GpuReport(name, GpuState.UNKNOWN, f"pids {pids} have its other seat, or this one")
     if card.processes:
         return GpuReport(name, GpuState.BUSY, f"pids {', '.join(map(str, card.processes))}")
     if card.used_mib is None:

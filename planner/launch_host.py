@@ -106,13 +106,14 @@ def check_visible(node: NodeEntry, agents: Iterable[Agent], environment: Mapping
     visible = {
         index for entry in text.split(",") if (index := _visible_index(entry.strip(), node)) is not None
     }
-    planned = {index for agent in agents for index in agent.gpus}
+    cards = {gpu.index: gpu.card for gpu in node.gpus}
+    planned = {cards.get(index, index) for agent in agents for index in agent.gpus}
     hidden = sorted(planned - visible)
     if hidden:
         raise LaunchError(
             f"the manifest places roles on GPUs of node {node.id} that are not visible here",
             got=f"CUDA_VISIBLE_DEVICES={text}; planned: {_listed(planned)}; hidden: {_listed(hidden)}",
-            allowed=f"GPUs of the cluster file: {_listed(gpu.index for gpu in node.gpus)}",
+            allowed=f"GPUs of the cluster file: {_listed({gpu.card for gpu in node.gpus})}",
             way_out="unset CUDA_VISIBLE_DEVICES if all are yours, or exclude the hidden GPUs and solve again",
         )
 
@@ -120,8 +121,8 @@ def check_visible(node: NodeEntry, agents: Iterable[Agent], environment: Mapping
 def _visible_index(entry: str, node: NodeEntry) -> int | None:
     if entry.isascii() and entry.isdigit():
         return int(entry)
-    found = [gpu.index for gpu in node.gpus if entry and gpu.uuid is not None and gpu.uuid.startswith(entry)]
-    return found[0] if len(found) == 1 else None
+    found = {gpu.card for gpu in node.gpus if entry and gpu.uuid is not None and gpu.uuid.startswith(entry)}
+    return found.pop() if len(found) == 1 else None
 
 
 def _listed(indices: Iterable[int]) -> str:

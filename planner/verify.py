@@ -133,6 +133,10 @@ def _replicas(cluster: Cluster, where: str, placed: PlacedRole) -> Found:
         yield Violation("replicas", message, where)
     if len(set(placed.gpus)) != len(placed.gpus):
         yield Violation("gpu-twice", "uses a GPU for two of its ranks", where)
+    cards = [(gpu.node, cluster.gpus[gpu].device) for gpu in placed.gpus if gpu in cluster.gpus]
+    seats = [card for card in cards if card[1] is not None]
+    if len(set(seats)) != len(seats):
+        yield Violation("gpu-twice", "has two seats of one GPU for its ranks", where)
     for gpu in placed.gpus:
         if gpu not in cluster.gpus:
             yield Violation("unknown-gpu", f"GPU {gpu} is not one the plan may use", where)
@@ -153,7 +157,8 @@ def _keeps_to_nodes(cluster: Cluster, replica: tuple[GpuId, ...]) -> bool:
     nodes = {gpu.node for gpu in replica}
     if len(nodes) <= 1:
         return True
-    whole = {gpu for gpu in cluster.gpus if gpu.node in nodes}
+    classes = {cluster.gpus[gpu].gpu_class for gpu in replica if gpu in cluster.gpus}
+    whole = {id for id, gpu in cluster.gpus.items() if id.node in nodes and gpu.gpu_class in classes}
     return whole == set(replica) and _in_one_domain(cluster, nodes)
 
 

@@ -46,6 +46,13 @@ def _check_node(node: NodeSpec, key: str, document: Document) -> None:
             way_out="`gpu_count: 8` for equal GPUs, `gpus` to list them one by one",
             where=document.where(f"{key}.gpus" if node.gpus else key),
         )
+    if node.gpu_class.endswith(".seat"):
+        raise ClusterError(
+            "a gpu_class may not end with `.seat`",
+            got=node.gpu_class,
+            way_out="state the class of the GPU, and `shared: true` for the GPU that two roles share",
+            where=document.where(f"{key}.gpu_class"),
+        )
     if node.port_first >= node.port_last:
         raise ClusterError(
             "`port_first` must be below `port_last`",

@@ -21,6 +21,7 @@ PHASES: dict[str, tuple[str, ...]] = {
     "critic_score": ("score",),
     "judge": ("score", "decode", "serve"),
 }
+LOW_DUTY = ("reward", "judge", "critic_score", "reference")
 _GENERATES = ("decode", "serve")
 _ENV_NEEDS = ("workers", "cpu_cores_per_worker", "host_memory_mib_per_worker")
 _ENV_ONLY = (*_ENV_NEEDS, "tool_wait_s_per_turn")
@@ -77,6 +78,13 @@ def check(
             got=f"kind {role.kind}" + (", pinned" if role.pinned_gpus else ""),
             way_out="drop it, or the pins",
             where=document.where(f"{key}.mixed_layouts"),
+        )
+    if role.shares_gpu and role.kind not in LOW_DUTY:
+        raise WorkloadError(
+            "`shares_gpu` is for roles that work a small part of the time",
+            got=f"kind {role.kind}",
+            allowed=wording.one_of(LOW_DUTY),
+            where=document.where(f"{key}.shares_gpu"),
         )
     _check_gpu_limits(role, key, document)
     _check_budget(role, key, document, longest_tokens)

@@ -253,6 +253,7 @@ class GpuSpec(File, frozen=True, kw_only=True):
     """One GPU of a node. It is left out when it is excluded, drained, lost, held or in MIG mode.
 
     `held_by` names whoever else has it. `mig`: MIG mode is on, so that no process gets the whole GPU.
+    `shared`: it is set aside for roles that may share a GPU, two at a time.
     """
 
     index: Whole
@@ -262,6 +263,7 @@ class GpuSpec(File, frozen=True, kw_only=True):
     state: UseState = "ready"
     held_by: Name | None = None
     mig: bool = False
+    shared: bool = False
 
 
 class NodeSpec(File, frozen=True, kw_only=True):

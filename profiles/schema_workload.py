@@ -119,6 +119,8 @@ class RoleSpec(File, frozen=True, kw_only=True):
     prompt and response of each sample. A rollout with `mixed_layouts` may mix its layouts. `min_gpus`,
     `max_gpus`, `pinned_gpus` and `excluded_gpus` ("node:index" or UUID) bound the placement.
     Host memory is what the processes take; the planner adds the state it puts to sleep there.
+    `shares_gpu`: a role that works little may sit on one of the cluster's `shared` GPUs, beside a role
+    of this or another task that may, too.
     """
 
     id: Name
@@ -130,6 +132,7 @@ class RoleSpec(File, frozen=True, kw_only=True):
     verdict_tokens: Distribution | None = None
     mixed_layouts: MixedLayoutsSpec | None = None
     can_sleep: bool = True
+    shares_gpu: bool = False
     min_gpus: Count = 1
     max_gpus: Count | None = None
     pinned_gpus: tuple[str, ...] = ()

@@ -189,6 +189,7 @@ def _environment(
     manifest: Manifest, task: TaskEntry, role: RoleEntry, member: Member, node: NodeEntry
 ) -> dict[str, str]:
     uuids = {gpu.index: gpu.uuid for gpu in node.gpus}
+    cards = {gpu.index: gpu.card for gpu in node.gpus}
     known = [uuid for index in member.gpus if (uuid := uuids.get(index)) is not None]
     degrees = {} if role.layout is None else msgspec.structs.asdict(role.layout)
     optional = {
@@ -200,7 +201,7 @@ def _environment(
     return {
         # Indices are those of NVML, which counts by PCI bus; CUDA counts fastest first unless told.
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-        "CUDA_VISIBLE_DEVICES": ",".join(str(index) for index in member.gpus),
+        "CUDA_VISIBLE_DEVICES": ",".join(str(cards[index]) for index in member.gpus),
         "OMP_NUM_THREADS": str(max(1, int(role.cpu_cores_per_gpu))),
         "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(math.ceil(task.lifecycle.grace_s)),
         **_identity(manifest, task, role, member.node),

@@ -43,6 +43,7 @@ class Ability(str, Enum):
     UNEQUAL_NODES = "a role with unequal numbers of GPUs on its nodes"
     SHARED_GPUS = "roles that share GPUs"
     CPU_ROLES = "roles without GPUs"
+    SEATS = "a GPU that two tasks share"
     MIXED_LAYOUTS = "replicas of different layouts"
 
 
@@ -162,10 +163,13 @@ def unequal_nodes(role: RoleEntry) -> bool:
 
 
 def _needs(manifest: Manifest) -> Iterator[tuple[Ability, str]]:
+    seats = {f"{n.id}:{gpu.index}" for n in manifest.spec.nodes for gpu in n.gpus if gpu.card != gpu.index}
     for task in manifest.spec.tasks:
         for role in task.roles:
             for need in _role_needs(task, role):
                 yield need, f"{task.id}/{role.id}"
+            if any(f"{member.node}:{index}" in seats for member in role.members for index in member.gpus):
+                yield Ability.SEATS, f"{task.id}/{role.id}"
 
 
 def _role_needs(task: TaskEntry, role: RoleEntry) -> Iterator[Ability]:

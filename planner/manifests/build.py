@@ -124,7 +124,11 @@ def _nodes(cluster: Cluster) -> tuple[m.NodeEntry, ...]:
             host_memory_mib=node.host_memory_mib,
             gpus=tuple(
                 m.GpuEntry(
-                    index=gpu.id.index, uuid=gpu.uuid, gpu_class=gpu.gpu_class, memory_mib=gpu.memory_mib
+                    index=gpu.id.index,
+                    uuid=gpu.uuid,
+                    gpu_class=gpu.gpu_class,
+                    memory_mib=gpu.memory_mib,
+                    device=msgspec.UNSET if gpu.device is None else gpu.device,
                 )
                 for gpu in sorted(node.gpus, key=lambda gpu: gpu.id)
             ),

@@ -168,13 +168,19 @@ def _replicas(where: str, role: RoleEntry, nodes: dict[str, NodeEntry]) -> Itera
         if keys != sorted(keys):
             yield Violation("rank-order", where, f"ranks are not in (node, GPU) order: {' '.join(replica)}")
         used = Counter(node for node, _ in places)
-        if len(used) > 1 and any(count < len(nodes[node].gpus) for node, count in used.items()):
+        if len(used) > 1 and any(count < _of_class(nodes[node], places) for node, count in used.items()):
             message = f"a replica straddles nodes without filling them: {' '.join(replica)}"
             yield Violation("replica-straddles", where, message)
     listed = Counter(member.node for member in role.members)
     for node, times in listed.items():
         if times > 1:
             yield Violation("rank-order", where, f"node {node} comes {times} times among the members")
+
+
+def _of_class(node: NodeEntry, places: list[tuple[str, int]]) -> int:
+    """Count the GPUs of a node that are of the classes a replica has there."""
+    classes = {gpu.gpu_class for gpu in node.gpus if (node.id, gpu.index) in places}
+    return sum(gpu.gpu_class in classes for gpu in node.gpus)
 
 
 def _meeting(where: str, role: RoleEntry) -> Iterator[Violation]:

@@ -70,12 +70,21 @@ class Prediction(_Entry, frozen=True):
 
 
 class GpuEntry(_Entry, frozen=True):
-    """One GPU of a node; the UUID, where known, proves that it is still the same card."""
+    """One GPU of a node; the UUID, where known, proves that it is still the same card.
+
+    A seat on a GPU that two roles share has an index of its own; `device` is that of its GPU.
+    """
 
     index: Whole
     uuid: str | None
     gpu_class: str = msgspec.field(name="class")
     memory_mib: NonNegative
+    device: Whole | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def card(self) -> int:
+        """Give the index that the driver knows the GPU by."""
+        return self.index if isinstance(self.device, msgspec.UnsetType) else self.device
 
 
 class NodeEntry(_Entry, frozen=True):

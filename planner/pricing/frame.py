@@ -10,6 +10,7 @@ from libra_plan.errors import RefusedError
 from libra_plan.models.memory_physics import communication_mib
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.quantities import Estimate
+from libra_plan.models.sharing import on_seat, whole_class
 from libra_plan.models.sleep import sleep_cost
 from libra_plan.models.training_stage import StageCost
 from libra_plan.planner.pricing.prices import Prices
@@ -51,6 +52,10 @@ class Frame:
         if gpu_class in prices.switching:
             pinned = prices.switching[gpu_class].pinned_host_gib_per_s
         rate = pinned.typical if pinned is not None else stage.profile.profile.hardware.host_link_gib_per_s
+        self.seat = gpu_class != whole_class(gpu_class)
+        can_sleep = can_sleep and not self.seat  # its neighbour would take the link, too: not measured
+        if self.seat:
+            notes = (*notes, "on a seat of a shared GPU: priced beside a neighbour that always works")
         self.sleep = sleep_cost(self.static, self.residual, rate, rate) if can_sleep and rate else None
         if layout not in stage.profile.layouts:
             notes = (*notes, stage.profile.assumption(layout))
@@ -79,11 +84,14 @@ class Frame:
         return peak
 
     def _option(self, cost: StageCost, replicas: int) -> StageOption:
+        time_s = stretched(cost.time_s, self.work.stretch)
+        if self.seat:
+            time_s = on_seat(time_s, self.prices.sharing(self.gpu_class))
         return StageOption(
             self.gpu_class,
             self.layout,
             replicas,
-            stretched(cost.time_s, self.work.stretch),
+            time_s,
             self.peak_mib(cost.memory_mib),
             self.static + self.residual,
             self.residual,

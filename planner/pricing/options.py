@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from libra_plan.errors import RefusedError
 from libra_plan.models.parallelism import Layout, layout_faults
+from libra_plan.models.sharing import whole_class
 from libra_plan.planner.pricing.frame import ASSUMED_RESIDUAL_MIB, Frame
 from libra_plan.planner.pricing.mixed import mixed_options
 from libra_plan.planner.pricing.prices import Prices, Refusals
@@ -25,7 +26,10 @@ def role_options(
 ) -> Iterator[StageOption]:
     """Price a GPU role; what cannot be priced goes to `refusals` and costs the others nothing."""
     for gpu_class in prices.cluster.gpu_classes:
-        names = [name for name in role.profiles if prices.profiles[name].file.hardware.gpu_class == gpu_class]
+        measured_on = whole_class(gpu_class)
+        names = [n for n in role.profiles if prices.profiles[n].file.hardware.gpu_class == measured_on]
+        if gpu_class != measured_on and not (role.shares_gpu and _may_share(gpu_class, prices, refusals)):
+            continue
         if not names:
             measured = sorted({prices.profiles[name].file.hardware.gpu_class for name in role.profiles})
             refusals.add(gpu_class, f"the role's profiles were measured on {', '.join(measured)}, not on it")
@@ -38,10 +42,19 @@ def role_options(
         layouts = [Layout(each.tp, each.pp, each.cp, each.ep) for each in role.layouts]
         for way, alone in stage.ways():
             for layout in layouts or stage.profile.layouts:
-                yield from _layout_options(role, way, alone, layout, gpu_class, work, prices, refusals)
+                if gpu_class == measured_on or layout.gpus_per_replica == 1:
+                    yield from _layout_options(role, way, alone, layout, gpu_class, work, prices, refusals)
             if role.mixed_layouts is not None and isinstance(way, Rollout) and not alone:
                 of_class = layouts or list(stage.profile.layouts)
                 yield from mixed_options(role, way, of_class, gpu_class, work, prices, refusals)
+
+
+def _may_share(gpu_class: str, prices: Prices, refusals: Refusals) -> bool:
+    """Tell whether it was measured what two processes on one GPU of this class leave each other."""
+    measured = prices.sharing(gpu_class)
+    if not measured:
+        refusals.add(gpu_class, "no switching.yaml says what two processes on one GPU leave each other")
+    return bool(measured)
 
 
 def _layout_options(
@@ -75,6 +88,7 @@ def _layout_options(
         return
     of_class = sum(gpu.gpu_class == gpu_class for gpu in prices.cluster.gpus.values())
     most = of_class if role.max_gpus is None else min(of_class, role.max_gpus)
+    most = min(most, 1) if gpu_class != whole_class(gpu_class) else most  # NCCL takes a GPU for one rank
     counts = replica_counts(size, role.min_gpus, most, work.samples, node_gpus, len(role.pinned_gpus))
     if not counts:
         refusals.add(form, f"no replica count fits {role.min_gpus} to {most} GPUs and {work.samples} samples")

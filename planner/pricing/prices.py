@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 
 from libra_plan.errors import RefusedError
 from libra_plan.models.fit import FittedProfile
+from libra_plan.models.sharing import whole_class
 from libra_plan.models.topology import Cluster
 from libra_plan.profiles.catalog import LoadedProfile
-from libra_plan.profiles.schema import SwitchingFile
+from libra_plan.profiles.schema import SharedRate, SwitchingFile
 
 __all__ = ["Prices", "Refusals"]
 
@@ -23,6 +24,11 @@ class Prices:
     fitted: Callable[[LoadedProfile], FittedProfile]
     switching: Mapping[str, SwitchingFile]
     allow_prior: bool = False
+
+    def sharing(self, gpu_class: str) -> tuple[SharedRate, ...]:
+        """Give what was measured of two processes on one GPU, for the class of a seat."""
+        switching = self.switching.get(whole_class(gpu_class))
+        return () if switching is None else switching.shared_gpu
 
 
 @dataclass

@@ -69,7 +69,10 @@ class _Now:
         if len(nodes) == 1:
             return True
         one_span = len({self.cluster.span_of[node] for node in nodes}) == 1
-        return one_span and {gpu for gpu in self.cluster.gpus if gpu.node in nodes} == set(replica)
+        known = self.cluster.gpus
+        classes = {known[gpu].gpu_class for gpu in replica}
+        whole = {gpu for gpu in known if gpu.node in nodes and known[gpu].gpu_class in classes}
+        return one_span and whole == set(replica)
 
     def classes(self, roles: Sequence[Role]) -> set[str]:
         """List the GPU classes that roles are on."""

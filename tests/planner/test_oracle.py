@@ -7,7 +7,13 @@ from dataclasses import replace
 import pytest
 from oracle import best_levels, best_throughput, reference
 from oracle_columns import fewest_bins, shapes
-from random_problems import clusters_in_domains, random_problem, with_mixes, with_running
+from random_problems import (
+    clusters_in_domains,
+    random_problem,
+    with_mixes,
+    with_running,
+    with_seats,
+)
 
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.quantities import Estimate, Origin
@@ -102,6 +108,19 @@ def test_replicas_of_several_sizes_are_packed_as_well_as_can_be(first: int) -> N
         plan = check_throughput(problem, f"problem {seed}")
         if plan is not None and seed % 2:
             check_throughput(with_running(problem, plan, seed), f"problem {seed} replanned")
+
+
+@pytest.mark.parametrize("first", range(9000, 9080, EACH))
+def test_roles_on_shared_gpus_are_placed_as_well_as_can_be(first: int) -> None:
+    """Seats are GPUs of a class of their own beside whole ones of their node, for one task each."""
+    seated = 0
+    for seed in range(first, first + EACH):
+        problem = with_seats(random_problem(seed), seed)
+        plan = check_throughput(problem, f"problem {seed}")
+        seated += plan is not None and any(gpu.index >= 1000 for run in plan.running for gpu in run.gpus)
+        if plan is not None and seed % 2:
+            check_throughput(with_running(problem, plan, seed), f"problem {seed} replanned")
+    assert seated
 
 
 @pytest.mark.parametrize("first", range(5000, 5120, EACH))

@@ -245,7 +245,11 @@ class Oracle(Columns):
         nodes = {gpu.node for gpu in replica}
         if len({self.domain(node) for node in nodes}) > 1:
             return False
-        return len(nodes) == 1 or {gpu for gpu in self.cluster.gpus if gpu.node in nodes} == set(replica)
+        known = self.cluster.gpus
+        own = known[replica[0]].gpu_class
+        return len(nodes) == 1 or {
+            gpu for gpu in known if gpu.node in nodes and known[gpu].gpu_class == own
+        } == set(replica)
 
     def _held_state(self, way: Way, held: HeldTask) -> int:
         """Give exactly the GPUs that are held, with what each takes from its node."""

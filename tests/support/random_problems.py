@@ -149,6 +149,33 @@ def with_mixes(problem: Problem, seed: int) -> Problem:
     return replace(problem, tasks=tuple(tasks))
 
 
+def with_seats(problem: Problem, seed: int) -> Problem:
+    """Set GPUs aside that two roles share, and let roles of one GPU sit there, slower and with half of it."""
+    rng = np.random.default_rng(seed)
+
+    def of_node(node: Node) -> Node:
+        first = node.gpus[0]
+        if first.gpu_class != "a" or rng.random() < 0.3:
+            return node
+        seats = (
+            Gpu(GpuId(node.id, 1000 * seat + first.id.index), "a.seat", MEMORY_MIB / 2, None, first.id.index)
+            for seat in (1, 2)
+        )
+        return replace(node, gpus=(*node.gpus[1:], *seats))
+
+    def of_role(role: Role) -> Role:
+        one = next((o for o in role.options if o.gpus == 1 and o.peak_mib <= MEMORY_MIB / 2), None)
+        if one is None:
+            return role
+        slow = replace(one.time_s, value=one.time_s.value * 2.1, high=one.time_s.high * 2.3)
+        seat = replace(one, gpu_class="a.seat", time_s=slow, sleep_s=None, wake_s=None, mix=())
+        return replace(role, options=(*role.options, seat), pinned_gpus=frozenset())
+
+    nodes = tuple(map(of_node, problem.cluster.nodes))
+    tasks = (replace(task, roles=tuple(map(of_role, task.roles))) for task in problem.tasks)
+    return replace(problem, tasks=tuple(tasks), cluster=replace(problem.cluster, nodes=nodes))
+
+
 def clusters_in_domains(seed: int) -> Cluster:
     """Draw up to six small nodes in NVLink domains, some in none, where wide replicas meet borders."""
     rng = np.random.default_rng(seed)
