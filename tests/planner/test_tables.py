@@ -3,7 +3,7 @@
 from itertools import product
 
 import pytest
-from rlinf import rlinf_instances, rlinf_task
+from rlinf_tasks import rlinf_instances, rlinf_task
 
 from libra_plan.planner.columns.phases import coupled_time_s
 from libra_plan.planner.problem import CouplingKind

@@ -13,7 +13,7 @@ from libra_plan.planner.columns.pools import pool_options
 from libra_plan.planner.plan import MemoryMode
 from libra_plan.planner.problem import Role, StageOption
 
-CAPACITY = ClassCapacity("a", 8, 1000.0, (8,), 8)
+CAPACITY = ClassCapacity("a", 8, 1000.0, (8,), 8, ("n0",), {"n0": "n0"})
 sizes = st.tuples(*[st.floats(1.0, 400.0)] * 3).map(sorted)
 
 
