@@ -1,12 +1,15 @@
 """Placement by best fit: large blocks first, beside the task's other blocks, on the fullest node.
 
+Of the nodes without a block of the task, one with room for all the rest of it comes first: prices
+count on the links inside a node where a role fits in one, and weights are then handed over there.
+
 It finds a placement or gives up; giving up proves nothing, CP-SAT decides then.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from libra_plan.models.topology import Cluster, GpuId
@@ -67,10 +70,13 @@ def first_fit(
     }
     result = NodeAssignment({}, {}, {}, {})
     homes: dict[str, _Home] = {}
+    of_task: dict[str, list[Item]] = {}
+    for item in items:
+        of_task.setdefault(item.task, []).append(item)
     for number in sorted(range(len(items)), key=lambda n: (-items[n].block_gpus, n)):
         task = items[number].task
         if task not in homes:
-            homes[task] = _home(cluster, [item for item in items if item.task == task], rooms)
+            homes[task] = _home(cluster, of_task[task], rooms)
         if not _place_item(cluster, number, items[number], rooms, homes[task], result):
             return None
     for number, need in enumerate(cpu_needs):
@@ -92,30 +98,31 @@ def splits_racks(cluster: Cluster, items: Sequence[Item], assigned: NodeAssignme
 
 @dataclass(slots=True)
 class _Home:
-    """Where a task is: its nodes so far, and the nodes of the rack it should be in."""
+    """Where a task is: its nodes so far, the nodes of its rack, and the GPUs it still wants by class."""
 
     nodes: set[str]
     near: set[str]
+    rest: Counter[str]
 
 
 def _home(cluster: Cluster, items: Sequence[Item], rooms: Mapping[str, _Room]) -> _Home:
     """Choose the rack of a task: where most of it is now, else the fullest that has room for all of it."""
     nodes = {gpu.node for item in items for gpu in item.liked}
-    if not cluster.racks:
-        return _Home(nodes, set())
-    members: dict[str | None, list[str]] = {}
-    for node in cluster:
-        members.setdefault(node.rack, []).append(node.id)
     wanted: Counter[str] = Counter()
     for item in items:
         wanted[item.gpu_class] += item.block_gpus * item.blocks
+    if not cluster.racks:
+        return _Home(nodes, set(), wanted)
+    members: dict[str | None, list[str]] = {}
+    for node in cluster:
+        members.setdefault(node.rack, []).append(node.id)
 
     def rank(rack: str | None) -> tuple[float, ...]:
         room = {name: sum(rooms[node].gpus[name] for node in members[rack]) for name in wanted}
         lacks = sum(max(0, gpus - room[name]) for name, gpus in wanted.items())
         return -len(nodes.intersection(members[rack])), lacks, sum(room.values())
 
-    return _Home(nodes, set(members[min(members, key=rank)]))
+    return _Home(nodes, set(members[min(members, key=rank)]), wanted)
 
 
 def _place_item(
@@ -131,26 +138,42 @@ def _place_item(
         chosen = _whole_nodes(cluster, item, full, rooms, home)
         if chosen is None:
             return False
+        home.rest[item.gpu_class] -= full * len(chosen)
         for name in chosen:
             rooms[name].take(item, full)
         result.whole_nodes[number] = tuple(sorted(chosen, key=list(rooms).index))
         home.nodes.update(chosen)
         return True
 
-    def rank(name: str) -> tuple[bool, bool, int]:
-        return name not in home.nodes, name not in home.near, rooms[name].gpus[item.gpu_class]
-
     left = item.blocks
-    fitting = [name for name, room in rooms.items() if room.holds(item, item.block_gpus)]
-    for best in sorted(fitting, key=rank):
-        here = min(left, rooms[best].most(item))
-        rooms[best].take(item, here * item.block_gpus)
-        result.blocks[number, best] = here
-        home.nodes.add(best)
-        left -= here
-        if not left:
-            return True
-    return False
+    while left:
+        fitting = [name for name, room in rooms.items() if room.holds(item, item.block_gpus)]
+        if not fitting:
+            return False
+        several = home.rest[item.gpu_class] >= full
+        for best in sorted(fitting, key=_nearest(item, rooms, home, full)):
+            if not left or (several and home.rest[item.gpu_class] < full):
+                break  # what is left of the task fits in one node: look for that anew
+            here = min(left, rooms[best].most(item))
+            rooms[best].take(item, here * item.block_gpus)
+            home.rest[item.gpu_class] -= here * item.block_gpus
+            result.blocks[number, best] = result.blocks.get((number, best), 0) + here
+            home.nodes.add(best)
+            left -= here
+    return True
+
+
+def _nearest(
+    item: Item, rooms: Mapping[str, _Room], home: _Home, full: int
+) -> Callable[[str], tuple[bool, bool, bool, int]]:
+    """Rank nodes: those the task has, those of its rack, those with room for its rest, the fullest."""
+    wanted = min(home.rest[item.gpu_class], full)
+
+    def rank(name: str) -> tuple[bool, bool, bool, int]:
+        free = rooms[name].gpus[item.gpu_class]
+        return name not in home.nodes, name not in home.near, free < wanted, free
+
+    return rank
 
 
 def _whole_nodes(

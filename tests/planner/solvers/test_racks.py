@@ -36,6 +36,14 @@ def test_a_task_stays_in_one_rack_where_one_has_room() -> None:
     assert nodes_of(cluster, task("t", 2, 4))["t"] == {"a1", "b1"}
 
 
+def test_a_task_that_fits_in_a_node_is_not_spread_over_two() -> None:
+    """Its price counts on the links inside a node; the fullest node alone would take one replica of four."""
+    cluster = Cluster("lab", (node("n0", 1), node("n1", 3), node("n2", 4), node("n3", 8)))
+    assert nodes_of(cluster, task("t", 1, 4))["t"] == {"n2"}
+    assert nodes_of(cluster, task("s", 1, 8))["s"] == {"n3"}
+    assert nodes_of(cluster, task("u", 1, 12))["u"] == {"n2", "n3"}
+
+
 def test_racks_are_swapped_when_best_fit_splits_a_task() -> None:
     """Two tasks of six GPUs and racks of six, listed so that nodes of both racks alternate."""
     nodes = tuple(node(f"{rack}{at}", 2, rack=rack) for at in range(3) for rack in "xy")
