@@ -49,7 +49,7 @@ class Allocation:
 
     @cached_property
     def types(self) -> list[str]:
-        return sorted({node["gpu_type"] for node in self.case["cluster"]})
+        return sorted(self.case["capacity_gb"])
 
     @cached_property
     def at(self) -> dict[tuple[str, str], int]:

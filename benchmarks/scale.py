@@ -19,6 +19,7 @@ from allocation_case import Allocation, after, read_case
 from allocation_generate import generate
 
 from libra_plan.planner.solvers.colgen.search import Answer, Limits, optimise
+from libra_plan.planner.solvers.colgen.store import by_name, prices_by_name
 
 MARKS_S = (1.0, 5.0, 30.0)
 
@@ -36,10 +37,11 @@ def main() -> None:
         plan = allocation.place(answer.chosen)
         if plan is None:
             raise SystemExit("the plan to run could not be placed")
+        prices = by_name(allocation.resources.names, answer.prices)
         same = after(case, plan, answer.chosen)
-        print(json.dumps(measure("unchanged", same, limits, options, answer)[1]))
+        print(json.dumps(measure("unchanged", same, limits, options, prices)[1]))
         changed = after(changed_case(case, options.seed), plan, answer.chosen)
-        print(json.dumps(measure("arrival and failure", changed, limits, options, answer)[1]))
+        print(json.dumps(measure("arrival and failure", changed, limits, options, prices)[1]))
 
 
 def changed_case(case: dict[str, Any], seed: int) -> dict[str, Any]:
@@ -58,7 +60,7 @@ def measure(
     allocation: Allocation,
     limits: Limits,
     options: argparse.Namespace,
-    before: Answer | None = None,
+    before: dict[str, float] | None = None,
 ) -> tuple[Answer, dict[str, Any]]:
     """Solve, place, and describe what was seen."""
     seen: list[tuple[float, float, float, float]] = []
@@ -70,7 +72,7 @@ def measure(
         oracles,
         limits,
         progress=lambda *look: seen.append(look),
-        prices=None if before is None else prices_for(allocation, before),
+        prices=None if before is None else prices_by_name(resources.names, before),
         running=allocation.keeping(),
         lacking=allocation.lacking,
         clock=time.process_time if options.cpu_clock else time.monotonic,
@@ -106,11 +108,6 @@ def measure(
         "best_objective_known": case["best_objective_known"],
         "best_bound_known": case["best_bound_known"],
     }
-
-
-def prices_for(allocation: Allocation, before: Answer) -> np.ndarray[Any, np.dtype[np.float64]] | None:
-    """Give the prices of an earlier solve when the rows are still the same ones."""
-    return before.prices if len(before.prices) == len(allocation.resources.names) else None
 
 
 def _gap_at(seen: list[tuple[float, float, float, float]], mark: float) -> float | None:

@@ -27,10 +27,12 @@ def choose(state: State) -> None:
     """
     if not state.over:
         _near_prices(state)
-    if not state.over:
+    many = len(state.oracles) > _TOGETHER  # else every choice is among all tasks already
+    if many and not state.over:
         _improve(state, tries=60)
     while not state.over and _prove(state):
-        _improve(state, tries=8)
+        if many:
+            _improve(state, tries=8)
 
 
 def _near_prices(state: State) -> None:

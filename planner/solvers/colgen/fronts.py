@@ -17,7 +17,7 @@ from libra_plan.planner.solvers.colgen.held import HeldRole
 
 __all__ = ["MixRole", "RoleFront", "TableRole", "pareto", "undominated"]
 
-_MIX_LIMIT = 20_000  # mixes looked at per role; past it the front is cut and says so
+_PARETO_LIMIT, _EVERY_LIMIT = 50_000, 3_000  # mixes kept of one role; past it the front says it is cut
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,16 +178,16 @@ class _Mixes:
         usage, mark = np.zeros(1), role.mark
         # What the items still to come can add at most; lets hopeless rates go early.
         rest = float((role.rate * role.cap)[items].sum())
-        complete = True
+        complete, limit = True, _PARETO_LIMIT if prune else _EVERY_LIMIT
         for j in items:
             rest -= float(role.rate[j] * role.cap[j])
             first, last = self._numbers(j, loss, rate, rest)
             if last < first:
                 return RoleFront(np.zeros(0), np.zeros(0), counts[:0])
             number = np.arange(first, last + 1)
-            if len(number) * len(rate) > 4 * _MIX_LIMIT:
+            if len(number) * len(rate) > 4 * limit:
                 complete = False
-                number = number[: max(1, 4 * _MIX_LIMIT // len(rate))]
+                number = number[: max(1, 4 * limit // len(rate))]
             more = np.abs(self.loss[j]) * (number if self.loss[j] >= 0 else int(role.cap[j]) - number)
             new_loss = (loss[:, None] + more[None, :]).ravel()
             new_rate = (rate[:, None] + number[None, :] * role.rate[j]).ravel()
@@ -208,9 +208,9 @@ class _Mixes:
             kept = np.arange(len(rate))
             if len(rate) > 1:
                 kept = self._undominated(rate, cost, gpus) if prune else _best_of_usage(rate, usage)
-            if len(kept) > _MIX_LIMIT:
+            if len(kept) > limit:
                 complete = False
-                kept = kept[np.argsort(loss[kept], kind="stable")[:_MIX_LIMIT]]
+                kept = kept[np.argsort(loss[kept], kind="stable")[:limit]]
             rate, cost, loss, gpus, counts = rate[kept], cost[kept], loss[kept], gpus[kept], counts[kept]
             usage = usage[kept]
         order = np.argsort(rate, kind="stable")
@@ -270,6 +270,7 @@ def undominated(usage: Floats, gain: Floats) -> Ints:
     """Give the numbers of the points that no other one matches in gain for at most the same usage."""
     if not len(gain):
         return np.zeros(0, dtype=np.int64)
+    usage = usage[:, np.ptp(usage, axis=0) > 0]  # what all take alike decides nothing
     order = np.lexsort((-gain, usage.sum(axis=1)))
     kept_usage, kept_gain = np.empty_like(usage), np.empty_like(gain)
     kept: list[int] = []

@@ -16,6 +16,11 @@ __all__ = ["IntegerAnswer", "LpMaster", "solve_integer"]
 
 _INF = highspy.kHighsInf
 
+# With few tasks rows are dense, presolve finds nothing, and many kept cuts make each LP slow.
+# Measured on 8 and 24 tasks: 1.3 s against 2.0 s and 3.8 s against 5.3 s; 200 tasks need presolve.
+_FEW_TASKS = 100
+_OF_FEW = {"presolve": "off", "mip_pool_soft_limit": 100}
+
 
 class LpMaster:
     """The LP of one pool; solving again starts from the basis of the last time."""
@@ -71,13 +76,12 @@ def solve_integer(
     model.changeColsIntegrality(
         number, np.arange(number, dtype=np.int32), np.full(number, highspy.HighsVarType.kInteger)
     )
-    for name, value in (
-        ("time_limit", time_limit_s),
-        ("mip_rel_gap", gap),
-        ("random_seed", seed),
-        ("threads", 1),
-    ):
+    for name, value in _OF_FEW.items() if len(tasks) <= _FEW_TASKS else ():
         model.setOptionValue(name, value)
+    model.setOptionValue("threads", 1)
+    model.setOptionValue("time_limit", time_limit_s)
+    model.setOptionValue("mip_rel_gap", gap)
+    model.setOptionValue("random_seed", seed)
     if len(hint):
         _hint(model, resources, pool, offered, hint)
     model.cbMipInterrupt.subscribe(lambda event: event.interrupt() if stop() else None)

@@ -218,8 +218,13 @@ def _best_fit(
         lambda s: (s.quarters, s.memory),
         lambda s: (s.memory, s.quarters),
     ]
-    packed = [_first_fit(shares, memory, held, size) for size in sizes]
-    return min(packed, key=len)
+    opened: list[tuple[str, Gpu | None, list[int]]] = []
+    for name in sorted({share.gpu_class for share in shares}):
+        own = [i for i, share in enumerate(shares) if share.gpu_class == name]
+        some = [shares[i] for i in own]
+        packed = min((_first_fit(some, memory, held, size) for size in sizes), key=len)
+        opened += [(name, gpu, [own[i] for i in on]) for _, gpu, on in packed]
+    return opened
 
 
 def _first_fit(

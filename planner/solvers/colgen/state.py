@@ -32,7 +32,7 @@ class Limits:
     time_limit_s: float = 60.0
     gap: float = 1e-4
     near: int = 30
-    every_limit: int = 20_000
+    every_limit: int = 2_000
     seed: int = 0
 
 

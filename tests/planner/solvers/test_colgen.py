@@ -19,6 +19,7 @@ from libra_plan.planner.solvers.colgen.minrate import Form, MinRateTask
 from libra_plan.planner.solvers.colgen.placing import Block, NodeRoom, Share, place_blocks, place_shares
 from libra_plan.planner.solvers.colgen.resources import Resources
 from libra_plan.planner.solvers.colgen.search import Limits, optimise
+from libra_plan.planner.solvers.colgen.store import load_prices, save_prices
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 from allocation_case import Allocation, after
@@ -300,3 +301,32 @@ def test_shares_stay_where_they_are_and_fill_gpus() -> None:
     opened = place_shares(shares, {"x": 80.0}, {"a": [(("n", 3), 0)]})
     assert opened[0][1] == ("n", 3)
     assert sorted(len(on) for _, _, on in opened) == [1, 2]
+
+
+def test_prices_come_back_by_row_and_damage_is_no_matter(tmp_path: Path) -> None:
+    """A warm start must survive changed rows, and never be a reason to fail."""
+    path = tmp_path / "warm" / "prices.json"
+    save_prices(path, "a problem", ["h200:1", "h200:8"], np.array([0.3, 0.1]))
+    save_prices(path, "another", ["h200:1"], np.array([0.2]))
+    loaded = load_prices(path, "a problem", ["h200:8", "new", "h200:1"])
+    assert loaded is not None
+    assert loaded.tolist() == [0.1, 0.0, 0.3]
+    assert load_prices(path, "a problem", ["only", "new"]) is None
+    path.write_text("{", encoding="utf-8")
+    assert load_prices(path, "another", ["h200:1"]) is None
+
+
+def test_a_stopped_search_answers_with_a_bound_that_holds() -> None:
+    """Ctrl-C returns the incumbent: whenever that is, plan and bound must enclose the optimum."""
+    case = generate(4, 5, 3)
+    full = solved(case)[1]
+    for looks in (1, 20, 60):
+        allocation, seen = Allocation(case), []
+
+        def stop(seen: list[int] = seen, looks: int = looks) -> bool:
+            seen.append(1)
+            return len(seen) > looks
+
+        answer = optimise(allocation.resources, allocation.oracles, Limits(5.0, 1e-4), stop=stop)
+        assert answer.objective <= full.bound + 1e-9
+        assert answer.bound >= full.objective - 1e-9
