@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -34,6 +35,8 @@ class PolicyName(str, Enum):
 
     THROUGHPUT = "throughput"
     MAX_MIN = "max-min"
+    PRIORITY = "priority"
+    FAIR_SHARE = "fair-share"
 
 
 class SolverName(str, Enum):
@@ -53,6 +56,10 @@ GpuClass = Annotated[str | None, typer.Option(help="GPU class for --gpus, when p
 ClusterPath = Annotated[Path | None, typer.Option("--cluster", help="Cluster file with nodes and GPUs.")]
 Local = Annotated[bool, typer.Option("--local", help="Plan for the GPUs of this machine (NVML).")]
 PolicyOption = Annotated[PolicyName, typer.Option(help="What to maximise.")]
+Budget = Annotated[
+    float | None,
+    typer.Option(help="Most the GPUs may cost an hour, at the cluster file's price_per_gpu_hour.", min=0.0),
+]
 TimeLimit = Annotated[float, typer.Option("--time-limit", help="Seconds to search.", min=0.01)]
 Gap = Annotated[float, typer.Option(help="Stop at this proven relative gap.", min=0.0)]
 SolverOption = Annotated[SolverName, typer.Option("--solver", help="Who searches; the others are a check.")]
@@ -106,6 +113,7 @@ def solve(
     cluster: ClusterPath = None,
     local: Local = False,
     policy: PolicyOption = PolicyName.THROUGHPUT,
+    budget: Budget = None,
     time_limit: TimeLimit = 10.0,
     gap: Gap = 1e-5,
     solver: SolverOption = SolverName.CP_SAT,
@@ -135,6 +143,7 @@ def solve(
         seed=seed,
         ahead_steps=ahead_steps,
     )
+    inputs = replace(inputs, problem=replace(inputs.problem, budget_per_hour=budget))
     _warn(inputs)
     plan = verified_plan(inputs.problem, _params(time_limit, gap, deterministic, seed, solver))
     manifest = _settle(inputs, plan, name, out)
@@ -247,6 +256,7 @@ def explain(
     cluster: ClusterPath = None,
     local: Local = False,
     policy: PolicyOption = PolicyName.THROUGHPUT,
+    budget: Budget = None,
     time_limit: TimeLimit = 10.0,
     gap: Gap = 1e-5,
     solver: SolverOption = SolverName.CP_SAT,
@@ -271,6 +281,7 @@ def explain(
         seed=seed,
         ahead_steps=ahead_steps,
     )
+    inputs = replace(inputs, problem=replace(inputs.problem, budget_per_hour=budget))
     _warn(inputs)
     params = _params(time_limit, gap, deterministic, seed, solver)
     plan = verified_plan(inputs.problem, params)

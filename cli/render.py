@@ -71,6 +71,7 @@ def print_plan(problem: Problem, plan: Plan) -> None:
         _say(f"\nwaits [{queued.code}] {queued.reason}")
     _say()
     _print_proof(plan)
+    _print_promises(plan)
 
 
 def _print_roles(problem: Problem, plan: Plan) -> None:
@@ -170,13 +171,48 @@ def _span(names: Sequence[str]) -> str:
 
 def _print_proof(plan: Plan) -> None:
     proof = plan.certificate
-    objective = "worst task's × fair share" if proof.policy == "max-min" else "Σ weight × fair share"
+    objective = _OBJECTIVES.get(proof.policy, "Σ weight × fair share")
     _say(
         f"{proof.status.value}: {objective} = {proof.objective:.6f}, no plan exceeds {proof.bound:.6f} "
         f"(gap {proof.gap:.2e}; bounds: {_named(proof.bounds)}; {proof.columns} columns)"
     )
     if proof.baselines:
         _say(f"for comparison: {_named(proof.baselines)}")
+
+
+_OBJECTIVES = {
+    "max-min": "worst task's × fair share",
+    "priority": "Σ weight × fair share of the first tier",
+}
+
+
+def _print_promises(plan: Plan) -> None:
+    """Write what policies and tasks asked beside the objective: costs, tiers, teams, missed deadlines."""
+    proof = plan.certificate
+    if proof.cost_per_hour is not None:
+        budget = "" if proof.budget_per_hour is None else f", of a budget of {proof.budget_per_hour:,.2f}"
+        _say(f"cost: {proof.cost_per_hour:,.2f} an hour{budget}")
+    for each in proof.passes:
+        _say(f"{each.name}: {each.objective:.6f}, no plan betters {each.bound:.6f}")
+    for team in proof.teams:
+        borrowed = f", {team.borrowed_gpus} of them borrowed" if team.borrowed_gpus else ""
+        _say(
+            f"team {team.team}: {team.gpus} GPUs{borrowed} (quota {team.quota_gpus}); "
+            f"worth {team.worth:.4f}, within its quota {team.worth_at_quota:.4f}"
+        )
+    for slack in proof.deadlines:
+        wanted = (
+            "more than it can have" if slack.wanted_steps_per_s is None else _hourly(slack.wanted_steps_per_s)
+        )
+        _say(
+            f"missed [{slack.code}] {slack.task}: asks {wanted}, has {_hourly(slack.steps_per_s)}; at best "
+            f"{_hourly(slack.best_alone_steps_per_s)} alone on the cluster, "
+            f"{_hourly(slack.best_beside_steps_per_s)} with the other deadlines kept"
+        )
+
+
+def _hourly(steps_per_s: float | None) -> str:
+    return "?" if steps_per_s is None else f"{3600 * steps_per_s:.4g} steps/h"
 
 
 def _named(values: Sequence[tuple[str, float]]) -> str:

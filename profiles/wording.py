@@ -66,11 +66,9 @@ def kind_of(value: object) -> str:
 def complaint(message: str, data: object, shape: type[msgspec.Struct]) -> Complaint:
     """Explain one validation error of `msgspec.convert(data, shape)`."""
     found = _AT.search(message)
-    path = found["path"] if found else ""
+    path = _with_entry_named(found["path"], message, data, shape) if found else ""
     reason = message[: found.start()] if found else message
-    steps: list[str | int] = [
-        name if name else (-1 if index == "..." else int(index)) for name, index in _STEP.findall(path)
-    ]
+    steps = _steps(path)
     expected, value = _follow(inspect.type_info(shape), data, steps)
     key = path.lstrip(".").replace("[...]", "")
     unknown, missing = _UNKNOWN.fullmatch(reason), _MISSING.fullmatch(reason)
@@ -82,6 +80,37 @@ def complaint(message: str, data: object, shape: type[msgspec.Struct]) -> Compla
     return Complaint(
         key, f"expected {words}", kind_of(value), _values(expected), _way_out(expected, value, key)
     )
+
+
+def _steps(path: str) -> list[str | int]:
+    return [name if name else (-1 if index == "..." else int(index)) for name, index in _STEP.findall(path)]
+
+
+def _with_entry_named(path: str, message: str, data: object, shape: type[msgspec.Struct]) -> str:
+    """Put back the key of a dictionary that the library hides: that of the entry refused in these words."""
+    before, hidden, after = path.partition("[...]")
+    entries = data
+    for step in _steps(before):
+        entries = _inside(entries, step)
+    if not hidden or not isinstance(entries, dict):
+        return path
+    for name, item in entries.items():
+        try:
+            msgspec.convert(_replaced(data, _steps(before), {name: item}), shape, strict=True)
+        except msgspec.ValidationError as problem:
+            if str(problem) == message:
+                return f"{before}.{name}{after}"
+    return path
+
+
+def _replaced(data: object, steps: Sequence[str | int], value: object) -> object:
+    """Copy data with another value at a place."""
+    if not steps:
+        return value
+    inner = _replaced(_inside(data, steps[0]), steps[1:], value)
+    if isinstance(data, list):
+        return [inner if at == steps[0] else item for at, item in enumerate(data)]
+    return {**data, steps[0]: inner} if isinstance(data, dict) else data
 
 
 def _follow(expected: inspect.Type, value: object, steps: Sequence[str | int]) -> tuple[inspect.Type, object]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import msgspec
 
 from libra_plan import __version__
@@ -147,7 +149,16 @@ def _certificate(certificate: Certificate) -> m.Certificate:
         bounds=tuple(m.Objective(name=name, value=value) for name, value in certificate.bounds),
         baselines=tuple(m.Objective(name=name, value=value) for name, value in certificate.baselines),
         deterministic=certificate.deterministic,
+        cost_per_hour=_said(certificate.cost_per_hour),
+        budget_per_hour=_said(certificate.budget_per_hour),
+        passes=tuple(m.PassEntry(**asdict(each)) for each in certificate.passes) or msgspec.UNSET,
+        deadlines=tuple(m.DeadlineEntry(**asdict(each)) for each in certificate.deadlines) or msgspec.UNSET,
+        teams=tuple(m.TeamEntry(**asdict(each)) for each in certificate.teams) or msgspec.UNSET,
     )
+
+
+def _said(value: float | None) -> float | msgspec.UnsetType:
+    return msgspec.UNSET if value is None else value
 
 
 def _valid(manifest: m.Manifest) -> m.Manifest:

@@ -17,6 +17,7 @@ __all__ = [
     "Certificate",
     "CouplingEntry",
     "CpuShareEntry",
+    "DeadlineEntry",
     "Degrees",
     "GpuEntry",
     "Inputs",
@@ -26,6 +27,7 @@ __all__ = [
     "Metadata",
     "NodeEntry",
     "Objective",
+    "PassEntry",
     "Prediction",
     "QueuedEntry",
     "RangedEntry",
@@ -33,6 +35,7 @@ __all__ = [
     "RoleEntry",
     "Spec",
     "TaskEntry",
+    "TeamEntry",
     "Transition",
 ]
 
@@ -236,8 +239,44 @@ class Objective(_Entry, frozen=True):
     value: float
 
 
+class PassEntry(_Entry, frozen=True):
+    """One of several things settled in order, such as a tier, and what no plan could better."""
+
+    name: str
+    objective: float
+    bound: float
+
+
+class DeadlineEntry(_Entry, frozen=True):
+    """A deadline that is not kept: the rate it asks, the rate there is, and the best there could be.
+
+    Steps per second; alone on the cluster, and beside the deadlines that are kept. `code` is `deadline`.
+    """
+
+    task: Name
+    code: str
+    wanted_steps_per_s: float | None
+    steps_per_s: NonNegative
+    best_alone_steps_per_s: float | None
+    best_beside_steps_per_s: float | None
+
+
+class TeamEntry(_Entry, frozen=True):
+    """A team's GPUs, those of them beyond its quota, and its worth, within its quota and now."""
+
+    team: str
+    quota_gpus: Whole
+    gpus: Whole
+    borrowed_gpus: Whole
+    worth_at_quota: float
+    worth: float
+
+
 class Certificate(_Entry, frozen=True):
-    """What the solver proved: no plan of this problem is worth more than `bound`."""
+    """What the solver proved: no plan of this problem is worth more than `bound`.
+
+    Costs are in the currency of the cluster's prices. What does not apply is left out.
+    """
 
     policy: str
     status: Literal["optimal", "feasible"]
@@ -247,6 +286,11 @@ class Certificate(_Entry, frozen=True):
     bounds: tuple[Objective, ...]
     baselines: tuple[Objective, ...]
     deterministic: bool
+    cost_per_hour: NonNegative | msgspec.UnsetType = msgspec.UNSET
+    budget_per_hour: NonNegative | msgspec.UnsetType = msgspec.UNSET
+    passes: tuple[PassEntry, ...] | msgspec.UnsetType = msgspec.UNSET
+    deadlines: tuple[DeadlineEntry, ...] | msgspec.UnsetType = msgspec.UNSET
+    teams: tuple[TeamEntry, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
 class Inputs(_Entry, frozen=True):

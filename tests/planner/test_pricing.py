@@ -16,15 +16,17 @@ from libra_plan.models.topology import Cluster, GpuId
 from libra_plan.planner.columns import columns_of
 from libra_plan.planner.pricing import price
 from libra_plan.planner.pricing.replicas import replica_counts
-from libra_plan.planner.problem import CouplingKind, Policy
+from libra_plan.planner.problem import CouplingKind, Deadline, Policy, Quota
 from libra_plan.profiles.catalog import LoadedProfile, ProfilesFolder, load_folder, shipped_folder
 from libra_plan.profiles.schema import (
     CouplingSpec,
+    DeadlineSpec,
     Fixed,
     LayoutSpec,
     LifecycleSpec,
     LogNormal,
     Point,
+    QuotaSpec,
     RoleSpec,
     Spread,
     SwitchingFile,
@@ -163,6 +165,21 @@ def test_task_fields_are_carried_over():
     assert {each.value for each in task.arrangements} == {"colocated"}
     assert (problem.policy, problem.horizon_s) == (Policy.MAX_MIN, 3600.0)
     assert problem.input_digests == {"workload.yaml": "ab" * 32}
+
+
+def test_what_policies_read_is_carried_over():
+    """Tiers, teams, deadlines, waiting and quotas reach the problem, rates per second."""
+    asks = {"tier": 2, "team": "red", "deadline": DeadlineSpec(steps=10, within_s=60), "waited_s": 30.0}
+    folder = folder_of(task_of(min_steps_per_hour=7200.0, latency_first=True, **asks))
+    quotas = {"red": QuotaSpec(gpus=4, gpus_of_class={"h200_sxm": 2})}
+    workload = msgspec.structs.replace(folder.workload, quotas=quotas, aging_s=600.0)
+    fit = lambda loaded: AffineProfile(loaded.file)  # noqa: E731
+    problem = price(replace(folder, workload=workload), H200, fit=fit, budget_per_hour=9.0)
+    (task,) = problem.tasks
+    assert (task.tier, task.team, task.deadline, task.waited_s) == (2, "red", Deadline(10, 60), 30.0)
+    assert (task.min_steps_per_s, task.latency_first) == (2.0, True)
+    assert problem.quotas == (Quota("red", 4, (("h200_sxm", 2),)),)
+    assert (problem.budget_per_hour, problem.aging_s) == (9.0, 600.0)
 
 
 def test_samples_and_tokens_per_step_are_totals():

@@ -222,8 +222,8 @@ def test_a_wrong_kind_of_distribution_lists_the_kinds() -> None:
 
 
 def test_free_form_flags_take_scalars_only() -> None:
-    """The path of a dictionary's value is hidden by the schema library and must not break the words."""
-    with pytest.raises(ProfileError, match="flags: expected text or a whole number"):
+    """The schema library hides the key of a dictionary's value; people need it to find the value."""
+    with pytest.raises(ProfileError, match=r"flags\.x: expected text or a whole number"):
         decode(
             parse_document("framework: a\nversion: '1'\nprecision: b\nflags: {x: [1]}", "p.yaml"), Software
         )
