@@ -16,7 +16,7 @@ from functools import cached_property
 from itertools import combinations, product
 from typing import Any
 
-from oracle_columns import Columns, Way
+from oracle_columns import Columns, Way, spreads
 
 from libra_plan.models.topology import GpuId
 from libra_plan.planner.problem import HeldTask, Problem, Task
@@ -227,7 +227,7 @@ class Oracle(Columns):
                 return False
             if gpus & role.excluded_gpus or (role.pinned_gpus and gpus != role.pinned_gpus):
                 return False
-            if not all(self._is_whole(replica) for replica in now.replicas):
+            if not all(self.is_whole(replica) for replica in now.replicas):
                 return False
         for phase in way.phases:
             unions = []
@@ -240,16 +240,6 @@ class Oracle(Columns):
             if sum(map(len, unions)) != len(set().union(*unions)):
                 return False
         return len(_held_gpus(held)) <= way.gpus
-
-    def _is_whole(self, replica: tuple[GpuId, ...]) -> bool:
-        nodes = {gpu.node for gpu in replica}
-        if len({self.domain(node) for node in nodes}) > 1:
-            return False
-        known = self.cluster.gpus
-        own = known[replica[0]].gpu_class
-        return len(nodes) == 1 or {
-            gpu for gpu in known if gpu.node in nodes and known[gpu].gpu_class == own
-        } == set(replica)
 
     def _held_state(self, way: Way, held: HeldTask) -> int:
         """Give exactly the GPUs that are held, with what each takes from its node."""
@@ -299,8 +289,8 @@ class Oracle(Columns):
         """Spread the workers of the CPU-only roles over the nodes in every way."""
         envs = [role for role in task.roles if not role.on_gpu]
         nodes = [node.id for node in self.cluster.nodes]
-        spreads = [list(_spreads(role.cpu_workers, len(nodes))) for role in envs]
-        for choice in product(*spreads):
+        shared = [list(spreads(role.cpu_workers, len(nodes))) for role in envs]
+        for choice in product(*shared):
             whole = state
             for role, spread in zip(envs, choice, strict=True):
                 for node, workers in zip(nodes, spread, strict=True):
@@ -399,15 +389,6 @@ def _whole(amount: float) -> int:
     scaled = amount * SCALE
     assert abs(scaled - round(scaled)) < 1e-6, f"the oracle counts in twelfths, not {amount}"
     return round(scaled)
-
-
-def _spreads(workers: int, nodes: int) -> Iterator[tuple[int, ...]]:
-    if nodes == 1:
-        yield (workers,)
-        return
-    for here in range(workers + 1):
-        for rest in _spreads(workers - here, nodes - 1):
-            yield (here, *rest)
 
 
 def _held_gpus(held: HeldTask) -> set[GpuId]:

@@ -184,6 +184,17 @@ class Columns:
             return None
         return own[node] or (node,)
 
+    def is_whole(self, replica: tuple[GpuId, ...]) -> bool:
+        """Tell whether a replica is on one node, or fills its class on nodes of one domain."""
+        nodes = {gpu.node for gpu in replica}
+        if len({self.domain(node) for node in nodes}) > 1:
+            return False
+        known = self.cluster.gpus
+        own = known[replica[0]].gpu_class
+        return len(nodes) == 1 or {
+            gpu for gpu in known if gpu.node in nodes and known[gpu].gpu_class == own
+        } == set(replica)
+
     def _filled(self, way: Way) -> bool:
         """Tell whether every role takes all GPUs of its pool."""
         return all(
@@ -330,3 +341,13 @@ def _sleeping(shape: tuple[tuple[tuple[int, ...], ...], ...]) -> Iterator[tuple[
     else:
         for choice in product(*((False, True) if len(pool) > 1 else (False,) for pool in shape[0])):
             yield (tuple(choice),)
+
+
+def spreads(workers: int, nodes: int) -> Iterator[tuple[int, ...]]:
+    """List the ways to share workers out among nodes."""
+    if nodes == 1:
+        yield (workers,)
+        return
+    for here in range(workers + 1):
+        for rest in spreads(workers - here, nodes - 1):
+            yield (here, *rest)

@@ -23,6 +23,17 @@ def task(name: str, tp: int, replicas: int) -> Task:
     return Task(name, 1.0, (Role("r", "rollout", (option,)),), Coupling(CouplingKind.SYNC))
 
 
+def test_the_verifier_sees_a_replica_that_leaves_its_domain() -> None:
+    """Whole nodes are not enough: those of two domains have no NVLink between them."""
+    nodes = tuple(node(name, 2, nvlink_domain=name[0]) for name in ("x0", "x1", "y0", "y1"))
+    problem = Problem(Cluster("domains", nodes), (task("t", 4, 1),))
+    plan = solve(problem, SolveParams(gap=0.0)).require_plan()
+    (running,) = plan.running
+    crossing = tuple(GpuId(name, at) for name in ("x0", "y0") for at in (0, 1))
+    wrong = replace(running, roles=(replace(running.roles[0], replicas=(crossing,)),))
+    assert "straddles" in {found.code for found in verify(problem, replace(plan, running=(wrong,)))}
+
+
 def nodes_of(cluster: Cluster, *tasks: Task) -> dict[str, set[str]]:
     problem = Problem(cluster, tasks)
     plan = solve(problem, SolveParams(gap=0.0)).require_plan()
