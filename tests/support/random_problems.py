@@ -164,11 +164,19 @@ def with_seats(problem: Problem, seed: int) -> Problem:
         return replace(node, gpus=(*node.gpus[1:], *seats))
 
     def of_role(role: Role) -> Role:
-        one = next((o for o in role.options if o.gpus == 1 and o.peak_mib <= MEMORY_MIB / 2), None)
-        if one is None:
+        if rng.random() < 0.2 or not role.options:
             return role
-        slow = replace(one.time_s, value=one.time_s.value * 2.1, high=one.time_s.high * 2.3)
-        seat = replace(one, gpu_class="a.seat", time_s=slow, sleep_s=None, wake_s=None, mix=())
+        seat = replace(
+            role.options[0],
+            gpu_class="a.seat",
+            layout=Layout(),
+            replicas=1,
+            time_s=role.options[0].time_s.scaled(float(rng.uniform(0.5, 2.0))),
+            peak_mib=float(rng.uniform(100.0, MEMORY_MIB / 2)),
+            static_mib=50.0,
+            sleep_s=None,
+            wake_s=None,
+        )
         return replace(role, options=(*role.options, seat), pinned_gpus=frozenset())
 
     nodes = tuple(map(of_node, problem.cluster.nodes))
