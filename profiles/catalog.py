@@ -125,15 +125,18 @@ def load_cluster(path: str | Path) -> tuple[ClusterFile, str]:
 
 
 def load_workload(
-    path: str | Path, profiles: Mapping[str, LoadedProfile] | None = None
+    path: str | Path,
+    profiles: Mapping[str, LoadedProfile] | None = None,
+    elsewhere: Iterable[str] = (),
 ) -> tuple[WorkloadFile, dict[str, str]]:
     """Read and check a workload file; give it with the SHA-256 of it and of its trace files.
 
-    Without profiles, what a role's profiles must be is not checked.
+    Without profiles, what a role's profiles must be is not checked. `elsewhere` names further
+    profiles that a workload can name: a message about an unknown one lists them too.
     """
     workload, document = _load(path, WorkloadFile, WorkloadError)
     known = None if profiles is None else {name: profile.file for name, profile in profiles.items()}
-    digests = workload_checks.check(workload, document, known)
+    digests = workload_checks.check(workload, document, known, tuple(elsewhere))
     return workload, {Path(path).name: document.sha256, **digests}
 
 
@@ -203,9 +206,9 @@ def load_folder(path: str | Path, *, library: Iterable[Path] | None = None) -> P
     workload = None
     workload_path = _file(root, "workload", WorkloadError)
     if workload_path is not None:
-        places = (user_folder(), shipped_folder()) if library is None else library
+        places = (user_folder(), shipped_folder()) if library is None else tuple(library)
         _borrow(workload_path, profiles, switching, digests, places)
-        workload, read = load_workload(workload_path, profiles)
+        workload, read = load_workload(workload_path, profiles, _names_in(places))
         digests.update(read)
     for profile in profiles.values():
         digests.update(profile.digests)
@@ -267,6 +270,17 @@ def _keep_switching(folder: Path, switching: dict[str, SwitchingFile], digests: 
             where=Where(shown(path), key="gpu_class"),
         )
     digests[f"{folder.name}/{path.name}"] = digest
+
+
+def _names_in(places: Iterable[Path]) -> list[str]:
+    """Name the profiles that a workload can borrow."""
+    return [
+        folder.name
+        for place in places
+        if place.is_dir()
+        for folder in sorted(place.iterdir())
+        if folder.is_dir() and _file(folder, "profile", ProfileError)
+    ]
 
 
 def _borrow(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from libra_plan.errors import WorkloadError
 from libra_plan.profiles import wording
 from libra_plan.profiles.document import Document
 from libra_plan.profiles.schema import LayoutSpec, ModelShape, ProfileFile, RoleSpec
 
-__all__ = ["PHASES", "check", "legal_tps", "unique"]
+__all__ = ["PHASES", "check", "legal_tps", "require_known", "unique"]
 
 PHASES: dict[str, tuple[str, ...]] = {
     "actor_train": ("train",),
@@ -60,7 +60,10 @@ def check(
     profiles: Mapping[str, ProfileFile] | None,
     longest_tokens: int,
 ) -> None:
-    """Refuse a role that contradicts itself or its profiles; `longest_tokens` of one whole sample."""
+    """Refuse a role that contradicts itself or its profiles; `longest_tokens` of one whole sample.
+
+    Every profile it names must be among `profiles` (`require_known`).
+    """
     if role.kind == "env":
         _check_env(role, key, document)
         return
@@ -96,6 +99,21 @@ def check(
         )
     if profiles is not None:
         _check_profiles(role, key, document, profiles)
+
+
+def require_known(
+    role: RoleSpec, key: str, document: Document, profiles: Collection[str], elsewhere: Collection[str]
+) -> None:
+    """Refuse a profile that was not found, and list what there is, here and elsewhere."""
+    for position, name in enumerate(role.profiles):
+        if name not in profiles:
+            names = {*profiles, *elsewhere}
+            raise WorkloadError(
+                f"no profile `{name}`",
+                allowed=wording.some_of(name, names),
+                way_out=wording.did_you_mean(name, names) or "measure or import it first",
+                where=document.where(f"{key}.profiles[{position}]"),
+            )
 
 
 def _check_env(role: RoleSpec, key: str, document: Document) -> None:
@@ -157,14 +175,7 @@ def _check_profiles(
     phases: list[str] = []
     for position, name in enumerate(role.profiles):
         where = document.where(f"{key}.profiles[{position}]")
-        profile = profiles.get(name)
-        if profile is None:
-            raise WorkloadError(
-                f"no profile `{name}`",
-                allowed=wording.one_of(sorted(profiles)),
-                way_out=wording.did_you_mean(name, sorted(profiles)) or "import it first",
-                where=where,
-            )
+        profile = profiles[name]
         if profile.phase not in suited:
             raise WorkloadError(
                 f"a {role.kind} role cannot use a profile of phase {profile.phase}",

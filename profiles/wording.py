@@ -10,7 +10,16 @@ from dataclasses import dataclass
 import msgspec
 from msgspec import inspect
 
-__all__ = ["Complaint", "complaint", "did_you_mean", "kind_of", "one_of"]
+__all__ = [
+    "Complaint",
+    "complaint",
+    "did_you_mean",
+    "edit_distance",
+    "kind_of",
+    "nearest_first",
+    "one_of",
+    "some_of",
+]
 
 _AT = re.compile(r" - at `(?:key in )?\$(?P<path>.*)`$", re.DOTALL)
 _STEP = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
@@ -20,6 +29,7 @@ _UNIT = re.compile(r"_(s|ms|us|min|h|b|kb|mb|gb|kib|mib|gib|bytes|tokens|(gib|gb
 _NUMERIC = re.compile(r"\s*[-+]?(\d[\d_,]*\.?\d*|\.\d+)([eE][-+]?\d+)?\s*")
 _NUMBER_AND_UNIT = re.compile(r"\s*[-+]?[\d.,_]+\s*[A-Za-z/]+\s*")
 _LONGEST_SHOWN = 60
+_MOST_NAMES = 8
 
 
 @dataclass(frozen=True)
@@ -45,8 +55,38 @@ def did_you_mean(name: str, known: Iterable[str]) -> str | None:
     for other in names:
         if other != name and _UNIT.sub("", other) == bare and _UNIT.search(other):
             return f"did you mean `{other}`? the unit is part of the key, convert the value to it"
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
-    return f"did you mean `{close[0]}`?" if close else None
+    close = nearest_first(name, difflib.get_close_matches(name.lower(), names, n=5, cutoff=0.6))
+    alike = [other for other in names if other != name and other.lower() == name.lower()]
+    return f"did you mean `{(alike or close)[0]}`?" if alike or close else None
+
+
+def nearest_first(name: str, known: Iterable[str]) -> list[str]:
+    """Order names by how few letters must change to make them of `name`; case is a lesser slip."""
+    return sorted(
+        dict.fromkeys(known),
+        key=lambda other: (edit_distance(name.lower(), other.lower()), edit_distance(name, other), other),
+    )
+
+
+def edit_distance(one: str, other: str) -> int:
+    """Count the letters to insert, delete, replace or swap with their neighbour (Damerau 1964)."""
+    before: list[int] = []
+    row = list(range(len(other) + 1))
+    for at, letter in enumerate(one, start=1):
+        older, before, row = before, row, [at]
+        for place, wanted in enumerate(other, start=1):
+            cost = min(before[place] + 1, row[-1] + 1, before[place - 1] + (letter != wanted))
+            if at > 1 and place > 1 and letter == other[place - 2] and one[at - 2] == wanted:
+                cost = min(cost, older[place - 2] + 1)
+            row.append(cost)
+    return row[-1]
+
+
+def some_of(name: str, known: Iterable[str], most: int = _MOST_NAMES) -> str:
+    """List at most so many of the known names, the nearest to `name` first, and count the rest."""
+    ordered = nearest_first(name, known)
+    left = len(ordered) - most
+    return one_of(ordered[:most]) + (f" and {left} more" if left > 0 else "")
 
 
 def kind_of(value: object) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from libra_plan.errors import WorkloadError
@@ -25,15 +25,25 @@ __all__ = ["check", "longest_tokens"]
 
 
 def check(
-    workload: WorkloadFile, document: Document, profiles: Mapping[str, ProfileFile] | None
+    workload: WorkloadFile,
+    document: Document,
+    profiles: Mapping[str, ProfileFile] | None,
+    elsewhere: Sequence[str] = (),
 ) -> dict[str, str]:
-    """Refuse a workload that contradicts itself or its profiles; give the digests of its traces."""
+    """Refuse a workload that contradicts itself or its profiles; give the digests of its traces.
+
+    `elsewhere` names profiles that could have been named, beside those given.
+    """
     if not workload.tasks:
         raise WorkloadError("the workload has no tasks", way_out="add one", where=document.where("tasks"))
     digests: dict[str, str] = {}
     folder = Path(document.path).parent
     role_checks.unique([task.id for task in workload.tasks], "tasks", "task", document)
     for position, task in enumerate(workload.tasks):
+        if profiles is not None:
+            for number, role in enumerate(task.roles):
+                key = f"tasks[{position}].roles[{number}]"
+                role_checks.require_known(role, key, document, profiles, elsewhere)
         _check_task(task, f"tasks[{position}]", document, profiles, folder, digests)
         _check_team(task, workload, f"tasks[{position}].team", document)
     _check_aging(workload, document)

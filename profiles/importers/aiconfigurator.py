@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping
 
 from libra_plan.errors import InputError, ProfileError, Where
+from libra_plan.profiles import wording
 from libra_plan.profiles.importers.base import (
     BadRow,
     Draft,
@@ -22,7 +23,7 @@ from libra_plan.profiles.importers.base import (
     draft_of,
 )
 from libra_plan.profiles.importers.facts import ImportFacts, demand
-from libra_plan.profiles.importers.records import Record, Source, records
+from libra_plan.profiles.importers.records import Record, Source, columns_by_file, records
 from libra_plan.profiles.importers.serving import TPOT_DEFINITION
 from libra_plan.profiles.model_shapes import model_shape, plain_name
 from libra_plan.profiles.schema import Method, ModelShape, Point
@@ -35,6 +36,7 @@ _Stack = tuple[str, str, str, str, str]
 
 
 def _read(source: Source, facts: ImportFacts) -> Reading:
+    _require_columns(facts.select, source)
     chosen = [record for record in records(source) if _selected(record, facts.select)]
     if not chosen:
         picked = ", ".join(f"{key}={value}" for key, value in facts.select.items()) or "no selection"
@@ -57,6 +59,20 @@ def _read(source: Source, facts: ImportFacts) -> Reading:
             rejected.append(Rejected(record.where, str(reason)))
     drafts = tuple(_draft(facts, stack, shapes[stack[1]], rows) for stack, rows in sorted(stacks.items()))
     return Reading(drafts, tuple(rejected))
+
+
+def _require_columns(select: Mapping[str, str], source: Source) -> None:
+    """Refuse to select by a column that the table lacks: `precison=` would match every row."""
+    columns = list(dict.fromkeys(each for _, names in columns_by_file(source) for each in names))
+    for column in select:
+        if column not in columns:
+            raise InputError(
+                "--select names no column of the table",
+                got=column,
+                allowed=wording.one_of(columns),
+                way_out=wording.did_you_mean(column, columns) or "the first row names the columns",
+                where=Where(source.path),
+            )
 
 
 def _selected(record: Record, select: Mapping[str, str]) -> bool:

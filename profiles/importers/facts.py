@@ -113,7 +113,10 @@ def _choice(*words: str) -> Callable[[str], str]:
 def _selection(text: str) -> dict[str, str]:
     """Read `column=value` pairs; nothing after the `=` selects empty cells."""
     pairs = [part.partition("=") for part in text.split(",") if part.strip()]
-    if not pairs or not all(key.strip() and equals for key, equals, _ in pairs):
+    keys = [key.strip() for key, _, _ in pairs]
+    if not pairs or not all(keys) or not all(equals for _, equals, _ in pairs):
+        raise ValueError
+    if len(set(keys)) < len(keys):  # of two values one would be dropped without a word
         raise ValueError
     return {key.strip(): value.strip() for key, _, value in pairs}
 
@@ -177,9 +180,15 @@ FLAGS: dict[str, Flag] = {
     "tpot_definition": Flag(
         _choice(*TPOT_DEFINITIONS), "decode for (e2e − ttft) ÷ (output − 1), e2e for e2e ÷ output", "decode"
     ),
-    "columns": Flag(_pairs, "pairs of our column and the file's column:unit", "time_s=latency:ms"),
-    "select": Flag(_selection, "pairs of a column and the value its rows must have", "backend=vllm"),
-    "flags": Flag(_values, "pairs of an engine's setting and its value", "gpu_memory_utilization=0.9"),
+    "columns": Flag(
+        _pairs, "pairs of our column and the file's column:unit, each of ours once", "time_s=latency:ms"
+    ),
+    "select": Flag(
+        _selection, "pairs of a column and the value its rows must have, each column once", "backend=vllm"
+    ),
+    "flags": Flag(
+        _values, "pairs of an engine's setting and its value, each once", "gpu_memory_utilization=0.9"
+    ),
     "id": Flag(_name, "the profile's id, or the beginning of the ids", "my-run"),
     "kind": Flag(
         _choice("measured", "published", "simulated", "derived"),

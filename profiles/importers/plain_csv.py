@@ -6,6 +6,7 @@ memory. A time per output token comes in two definitions, so serving tables stat
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, cast
 
 import msgspec
@@ -22,7 +23,7 @@ from libra_plan.profiles.importers.base import (
     layout_of,
 )
 from libra_plan.profiles.importers.facts import ImportFacts, demand
-from libra_plan.profiles.importers.records import UNITS, Record, Source, records
+from libra_plan.profiles.importers.records import UNITS, Record, Source, columns_by_file, records
 from libra_plan.profiles.importers.serving import TPOT_DEFINITION
 from libra_plan.profiles.points import COLUMNS
 from libra_plan.profiles.schema import Method, Phase, Point
@@ -58,6 +59,7 @@ def _counted(phase: Phase) -> str:
 
 def _mapping(facts: ImportFacts, phase: Phase, source: Source) -> _Mapping:
     """Read the mapping, with a unit for every column that has one; demand what it brings with it."""
+    files = columns_by_file(source)
     mapping: _Mapping = {}
     for ours, text in facts.columns.items():
         if ours not in COLUMNS:
@@ -68,18 +70,11 @@ def _mapping(facts: ImportFacts, phase: Phase, source: Source) -> _Mapping:
                 way_out=wording.did_you_mean(ours, COLUMNS) or "our column stands before the `=`",
                 where=Where(source.path),
             )
-        theirs, _, unit = text.partition(":")
-        mapping[ours] = (theirs, _checked_unit(ours, unit, source))
-    lengths = _LENGTHS.get(phase, ("seq_len_tokens",))
-    lacking = [name for name in ("batch_sequences", "time_s", *lengths) if name not in mapping]
-    if lacking:
-        raise InputError(
-            f"a table of phase {phase} needs more columns",
-            got=wording.one_of(mapping),
-            allowed=f"also {wording.one_of(lacking)}",
-            way_out="add them to --columns",
-            where=Where(source.path),
-        )
+        whole = all(text in columns for _, columns in files)
+        theirs, _, unit = (text, "", "") if whole or ":" not in text else text.rpartition(":")
+        _require_column(ours, theirs, files)
+        mapping[ours] = (theirs, _checked_unit(ours, theirs, unit, source))
+    _require_all(mapping, phase, files, source)
     needs = [] if "tp" in mapping else ["tp"]
     needs += ["tokens_counted", "throughput_basis"] if "tokens_per_s" in mapping else []
     needs += ["tpot_definition"] if phase == "serve" else []
@@ -95,16 +90,52 @@ def _mapping(facts: ImportFacts, phase: Phase, source: Source) -> _Mapping:
     return mapping
 
 
-def _checked_unit(column: str, unit: str, source: Source) -> str | None:
+def _require_column(ours: str, theirs: str, files: Iterable[tuple[str, list[str]]]) -> None:
+    """Refuse a column that a file lacks, or has twice: a value would be dropped without a word."""
+    for name, columns in files:
+        if theirs not in columns:
+            raise InputError(
+                f"--columns takes {ours} from a column that the file does not have",
+                got=theirs or "no column",
+                allowed=wording.one_of(columns),
+                way_out=wording.did_you_mean(theirs, columns) or f"write {ours}=COLUMN, one of these",
+                where=Where(name, 1),
+            )
+        if columns.count(theirs) > 1:
+            way_out = "give the two columns names of their own"
+            raise InputError(f"column `{theirs}` stands twice", way_out=way_out, where=Where(name, 1))
+
+
+def _require_all(
+    mapping: _Mapping, phase: Phase, files: Iterable[tuple[str, list[str]]], source: Source
+) -> None:
+    lengths = _LENGTHS.get(phase, ("seq_len_tokens",))
+    lacking = [name for name in ("batch_sequences", "time_s", *lengths) if name not in mapping]
+    if not lacking:
+        return
+    taken = {theirs for theirs, _ in mapping.values()}
+    free = dict.fromkeys(column for _, columns in files for column in columns if column not in taken)
+    raise InputError(
+        f"a table of phase {phase} needs more columns",
+        got=wording.one_of(mapping),
+        allowed=f"also {wording.one_of(lacking)}",
+        way_out=f"add them to --columns; columns of the file not taken yet: {wording.one_of(free)}",
+        where=Where(source.path),
+    )
+
+
+def _checked_unit(column: str, theirs: str, unit: str, source: Source) -> str | None:
     kind = "s" if column.endswith("_s") and column != "tokens_per_s" else None
     kind = "mib" if column.endswith("_mib") else kind
     fitting = [name for name, (of, _) in UNITS.items() if of == kind]
     if (kind is None and unit) or (kind is not None and unit not in fitting):
+        meant = wording.did_you_mean(unit, fitting) if kind else None
+        right = " or ".join(f"{column}={theirs}:{name}" for name in fitting) or f"{column}={theirs}"
         raise InputError(
             f"--columns must state the unit of {column}" if kind else f"{column} is a plain number",
             got=unit or "no unit",
             allowed=wording.one_of(fitting) if kind else "no unit",
-            way_out=f"write {column}=COLUMN" + (f":{fitting[0]}" if kind else ""),
+            way_out=meant or f"write {right}",
             where=Where(source.path),
         )
     return unit or None

@@ -16,7 +16,15 @@ from typing import Any
 from libra_plan.errors import ProfileError, Where
 from libra_plan.profiles.document import read_text, shown
 
-__all__ = ["Record", "Source", "csv_records", "json_records", "read_source", "records"]
+__all__ = [
+    "Record",
+    "Source",
+    "columns_by_file",
+    "csv_records",
+    "json_records",
+    "read_source",
+    "records",
+]
 
 MAX_SOURCE_BYTES = 64 * 2**20
 
@@ -79,6 +87,19 @@ def records(source: Source) -> Iterator[Record]:
     """Read every file of a source: CSV by its ending, else JSON or JSON lines."""
     for name, text in source.texts:
         yield from csv_records(name, text) if name.endswith(".csv") else json_records(name, text)
+
+
+def columns_by_file(source: Source) -> list[tuple[str, list[str]]]:
+    """List the columns of each file by its name: a header's, or the keys that any JSON record has."""
+    files = []
+    for name, text in source.texts:
+        if name.endswith(".csv"):
+            header = next(csv.reader(io.StringIO(text, newline="")), [])
+            columns = [cell.strip() for cell in header if cell.strip()]
+        else:
+            columns = list(dict.fromkeys(key for record in json_records(name, text) for key in record.fields))
+        files.append((name, columns))
+    return files
 
 
 def json_records(name: str, text: str) -> Iterator[Record]:

@@ -7,7 +7,7 @@ import pytest
 import yaml
 from profile_files import POINTS, profile_data, workload_data, write_folder, write_profile
 
-from libra_plan.errors import ClusterError, InputError, ProfileError
+from libra_plan.errors import ClusterError, InputError, ProfileError, WorkloadError
 from libra_plan.profiles.catalog import find_folder, load_folder, load_profile, shipped_folder, user_folder
 
 
@@ -164,3 +164,19 @@ def test_a_missing_folder_is_an_input_error(tmp_path: Path, load: object) -> Non
     """A wrong path is the user's."""
     with pytest.raises(InputError):
         load(tmp_path / "none")  # type: ignore[operator]
+
+
+def test_an_unknown_profile_is_told_with_all_that_can_be_named(tmp_path: Path) -> None:
+    """Not only the profiles that other roles name already, and the nearest in size and phase first."""
+    data = workload_data()
+    data["tasks"][0]["roles"][1]["profiles"] = ["h200-qwen2.5-05b-train"]
+    with pytest.raises(WorkloadError) as caught:
+        load_folder(write_folder(tmp_path / "own", data), library=(shipped_folder(),))
+    assert caught.value.allowed is not None
+    listed = caught.value.allowed.split(", ")
+    assert listed[0] == "h200-qwen2.5-0.5b-train"
+    assert len(listed) == 8
+    assert listed[-1].endswith(f"and {len(load_folder(shipped_folder(), library=()).profiles) + 3 - 8} more")
+    assert caught.value.way_out == "did you mean `h200-qwen2.5-0.5b-train`?"
+    assert caught.value.where is not None
+    assert caught.value.where.key == "tasks[0].roles[1].profiles[0]"

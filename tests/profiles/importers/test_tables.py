@@ -39,6 +39,68 @@ def test_a_mapping_that_leaves_something_open_is_refused(tmp_path, columns, said
         import_sample("csv", tmp_path, columns=columns)
 
 
+MAPPED = "batch_sequences=bs,seq_len_tokens=length,time_s=latency_ms:ms"
+
+
+@pytest.mark.parametrize(
+    ("columns", "parts"),
+    [
+        (
+            "batch_sequences=bs,seq_len_tokens=lenght,time_s=latency_ms:ms",
+            (
+                "takes seq_len_tokens",
+                "got lenght",
+                "bs, length, latency_ms, memory_gb",
+                "did you mean `length`?",
+            ),
+        ),
+        (f"{MAPPED},peak_reserved_mib=memm:GiB", ("takes peak_reserved_mib", "got memm")),
+        (f"{MAPPED},peak_reserved_mib=memory_gb:gib", ("got gib", "did you mean `GiB`?")),
+        ("batch_sequences=bs,seq_len_tokens=length,time_s=latency_ms:mss", ("got mss", "did you mean `ms`?")),
+        ("batch_sequences=bs,seq_len_tokens=length,time_s=latency_ms", ("write time_s=latency_ms:s or",)),
+        (
+            "batch_sequences=bs,time_s=latency_ms:ms",
+            ("also seq_len_tokens", "not taken yet: hardware, length, memory_gb"),
+        ),
+        (f"{MAPPED},batch_sequences=length", ("--columns is not understood", "each of ours once")),
+    ],
+)
+def test_nothing_that_was_mapped_is_dropped_in_silence(tmp_path, columns, parts):
+    """A misspelt column or unit left memory out of a profile and nobody was told."""
+    with pytest.raises(InputError) as caught:
+        import_sample("csv", tmp_path, columns=columns)
+    for part in parts:
+        assert part in caught.value.message
+
+
+def test_every_file_of_a_folder_must_have_the_columns(tmp_path):
+    """One table of many with another header would lose its memory."""
+    text = (SAMPLES / "table.csv").read_text()
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "a.csv").write_text(text)
+    (tmp_path / "source" / "b.csv").write_text(text.replace("memory_gb", "memory", 1))
+    with pytest.raises(InputError, match=r"b\.csv:1: .*got memory_gb"):
+        import_sample("csv", tmp_path / "out", source=tmp_path / "source")
+
+
+def test_a_column_that_stands_twice_is_refused(tmp_path):
+    """Which of the two is meant is not ours to choose; a colon in a name is no unit."""
+    text = (SAMPLES / "table.csv").read_text()
+    (tmp_path / "t.csv").write_text(text.replace("memory_gb", "length", 1))
+    with pytest.raises(InputError, match="`length` stands twice"):
+        import_sample("csv", tmp_path / "out", source=tmp_path / "t.csv", columns=MAPPED)
+    (tmp_path / "t.csv").write_text(text.replace("latency_ms", "latency:p50", 1))
+    columns = "batch_sequences=bs,seq_len_tokens=length,time_s=latency:p50:ms"
+    folders, _ = import_sample("csv", tmp_path / "out", source=tmp_path / "t.csv", columns=columns)
+    assert load_profile(folders[0]).points[0].time_s > 0
+
+
+def test_a_selection_by_an_unknown_column_is_refused(tmp_path):
+    """`precison=` selects rows with an empty cell: all of them."""
+    with pytest.raises(InputError, match="did you mean `precision`"):
+        import_sample("aiconfigurator", tmp_path, select="precison=")
+
+
 def table(folder, seconds):
     folder.mkdir(exist_ok=True)
     path = folder / "serve.csv"
