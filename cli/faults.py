@@ -45,7 +45,14 @@ def printable(path: Path) -> str:
 
 
 def line_of(error: Exception, settings: str | None = None, arguments: Sequence[str] = ()) -> str:
-    """Say in one line what is wrong; `settings` names the file that gave defaults."""
+    """Say in one line what is wrong, and in one more each cause where a launcher refuses for several.
+
+    `settings` names the file that gave defaults.
+    """
+    causes: tuple[str, ...] = getattr(error, "causes", ())
+    if isinstance(error, LibraError) and len(causes) > 1:
+        head = "; ".join(filter(None, (f"{error.what}, for {len(causes)} reasons", error.way_out)))
+        return "\n  ".join(" ".join(line.split()) for line in (head, *causes))
     text = error.message if isinstance(error, LibraError) else _usage(error, settings, arguments)
     return " ".join(text.split())
 

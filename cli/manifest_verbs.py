@@ -41,20 +41,17 @@ def emit(
     manifest: Annotated[Path | None, typer.Argument(help="Manifest file or folder.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder to write to; without it, print.")] = None,
     list_: Annotated[bool, typer.Option("--list", help="List launchers and what they can express.")] = False,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="Option of the launcher; may be given again."),
+    ] = None,
     form: Annotated[Form, typer.Option("--format", help="How to write the list or the files.")] = Form.TABLE,
 ) -> None:
     """Emit, or list emitters."""
-    from libra_plan.planner.manifests.base import emitters, find_emitter
-    from libra_plan.planner.manifests.store import write_files
+    from libra_plan.planner.manifests.base import configured, emitters, find_emitter
 
     if list_:
-        known = {
-            name: sorted(each.value for each in emitter.abilities) for name, emitter in emitters().items()
-        }
-        if form is Form.TABLE:
-            render.print_table(["launcher", "can express"], [[n, ", ".join(a)] for n, a in known.items()])
-        else:
-            render.print_data(known, form.value)
+        _list_launchers(launcher, form)
         return
     if launcher is None or manifest is None:
         raise InputError(
@@ -62,7 +59,9 @@ def emit(
             allowed=", ".join(emitters()),
             way_out="libra-plan emit torchrun run/",
         )
-    files = find_emitter(launcher).emit(read_manifest_at(manifest))
+    emitter = configured(find_emitter(launcher), _pairs(option or []))
+    read = read_manifest_at(manifest)
+    files = emitter.emit(read)
     if out is None and form is not Form.TABLE:
         render.print_data(files, form.value)
         return
@@ -70,9 +69,63 @@ def emit(
         for path, text in files.items():
             render.print_text(f"# ---- {path}\n{text}")
         return
+    _write(out, files, launcher, read.metadata.digest)
+
+
+def _list_launchers(launcher: str | None, form: Form) -> None:
+    """List one launcher or all: versions they were checked against, abilities, options as they are."""
+    from libra_plan.planner.manifests.base import emitters, find_emitter, options_of
+
+    known = emitters() if launcher is None else {launcher: find_emitter(launcher)}
+    if form is not Form.TABLE:
+        data = {
+            name: {
+                "versions": list(emitter.versions),
+                "abilities": sorted(each.value for each in emitter.abilities),
+                "options": render.as_data(options_of(emitter)),
+            }
+            for name, emitter in known.items()
+        }
+        render.print_data(data, form.value)
+        return
+    for name, emitter in known.items():
+        options = ", ".join(f"{key}={_option_text(value)}" for key, value in options_of(emitter).items())
+        render.print_text(name)
+        render.print_text(f"  checked against: {', '.join(emitter.versions)}")
+        render.print_text(f"  can express: {', '.join(sorted(each.value for each in emitter.abilities))}")
+        render.print_text(f"  options: {options or 'none'}")
+
+
+def _option_text(value: object) -> str:
+    """Write an option's value as `--option KEY=VALUE` takes it."""
+    if isinstance(value, tuple):
+        return " ".join(value)
+    if isinstance(value, dict):
+        return ",".join(f"{name}={each}" for name, each in value.items())
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _pairs(options: list[str]) -> dict[str, str]:
+    """Split `KEY=VALUE` texts."""
+    pairs: dict[str, str] = {}
+    for text in options:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise InputError("--option takes a key and a value", got=text, allowed="--option KEY=VALUE")
+        if key in pairs:
+            raise InputError(f"--option {key} is given twice", got=f"{pairs[key]} and {value}")
+        pairs[key] = value
+    return pairs
+
+
+def _write(out: Path, files: dict[str, str], launcher: str, digest: str) -> None:
+    from libra_plan.planner.manifests.emitted import write_emitted
+
     with writing(out):
-        write_files(out, files)
-    render.note(f"written: {len(files)} files to {out}")
+        emitted = write_emitted(out, files, launcher=launcher, manifest_digest=digest)
+    render.note(f"written: {len(emitted.written)} files to {out}")
+    if emitted.removed:
+        render.note(f"removed: {len(emitted.removed)} files of an earlier emit: {', '.join(emitted.removed)}")
 
 
 def launch(

@@ -10,7 +10,7 @@ from itertools import accumulate
 import msgspec
 
 from libra_plan.errors import ManifestError
-from libra_plan.planner.manifests.base import Options, refusal, unequal_nodes
+from libra_plan.planner.manifests.base import NO_ADDRESS, NO_COMMAND, Options, refusal, unequal_nodes
 from libra_plan.planner.manifests.manifest import Lifecycle, Manifest, Member, NodeEntry, RoleEntry, TaskEntry
 
 __all__ = ["Agent", "AgentOptions", "agent_reasons", "agents_of", "role_notes"]
@@ -59,7 +59,7 @@ def agents_of(manifest: Manifest, options: AgentOptions | None = None) -> tuple[
     options = options or AgentOptions()
     reasons = agent_reasons(manifest, options)
     if reasons:
-        raise refusal("torchrun", reasons, "add it to workload.yaml or cluster.yaml and solve again")
+        raise refusal("torchrun", reasons, "solve again")
     nodes = {node.id: node for node in manifest.spec.nodes}
     return tuple(
         agent
@@ -79,10 +79,11 @@ def _reasons(manifest: Manifest, options: AgentOptions) -> Iterator[str]:
     for task in manifest.spec.tasks:
         for role in task.roles:
             if role.members and not role.command:
-                yield f"{task.id}/{role.id} has no command"
+                yield f"{task.id}/{role.id}: {NO_COMMAND}"
             known = f"{task.id}/{role.id}" in options.addresses
             if not known and len(role.members) > 1 and addresses[role.members[0].node] is None:
-                yield f"node {role.members[0].node} has no address, and {task.id}/{role.id} meets there"
+                node = role.members[0].node
+                yield f"{task.id}/{role.id}: node {node} {NO_ADDRESS}, and its ranks meet there"
 
 
 def _agents(

@@ -6,8 +6,11 @@ An emitter is one module in this package with a constant `EMITTER`; nothing else
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import importlib
 import pkgutil
+import re
+import shlex
 from collections.abc import Iterator, Mapping
 from enum import Enum
 from pathlib import Path
@@ -19,9 +22,21 @@ from libra_plan.errors import ManifestError
 from libra_plan.planner.manifests.manifest import Manifest, RoleEntry, TaskEntry
 from libra_plan.planner.manifests.shapes import unpinned
 
+NO_COMMAND = "it has no command"
+NO_ADDRESS = "has no address"
+_WAYS = {
+    NO_COMMAND: "state `command` of these roles in workload.yaml and solve again",
+    NO_ADDRESS: "solve again with --cluster FILE, a file that states `address` of every node "
+    "(nodes of --gpus N have none)",
+}
+_PLACE = re.compile(r"[^\s:]+")  # `task` or `task/role` before a reason
+
 __all__ = [
+    "NO_ADDRESS",
+    "NO_COMMAND",
     "Ability",
     "Emitter",
+    "LauncherRefusal",
     "Options",
     "check_abilities",
     "configured",
@@ -49,6 +64,14 @@ class Ability(str, Enum):
 
 class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What `--option KEY=VALUE` may tell an emitter; each emitter has its own keys."""
+
+
+class LauncherRefusal(ManifestError):
+    """A launcher cannot express a manifest; `causes` has a text for each cause, with all its places."""
+
+    def __init__(self, what: str, *, causes: tuple[str, ...], way_out: str) -> None:
+        self.causes = causes
+        super().__init__(what, got="; ".join(causes), way_out=way_out)
 
 
 class Emitter(Protocol):
@@ -92,7 +115,13 @@ def find_emitter(name: str) -> Emitter:
     """Get an emitter by name."""
     known = emitters()
     if name not in known:
-        raise ManifestError("unknown launcher", got=name, allowed=", ".join(known))
+        near = difflib.get_close_matches(name, known, n=1)
+        raise ManifestError(
+            "unknown launcher",
+            got=name,
+            allowed=", ".join(known),
+            way_out=f"did you mean `{near[0]}`?" if near else "emit --list says what each can express",
+        )
     return known[name]
 
 
@@ -107,15 +136,18 @@ def configured(emitter: Emitter, given: Mapping[str, str]) -> Emitter:
     known = options_of(emitter)
     unknown = [key for key in given if key not in known]
     if unknown:
+        near = difflib.get_close_matches(unknown[0], list(known), n=1)
         raise ManifestError(
             f"{emitter.name} has no option {', '.join(unknown)}",
             allowed=", ".join(f"{key} (now {value!r})" for key, value in known.items()) or "none",
+            way_out=f"did you mean `{near[0]}`?" if near else None,
         )
     if not given:
         return emitter
     changed = cast(Any, emitter)
+    values = {key: _value(emitter, key, known[key], text) for key, text in given.items()}
     try:
-        options = msgspec.convert({**known, **given}, type(changed.options), strict=False)
+        options = msgspec.convert({**known, **values}, type(changed.options), strict=False)
     except msgspec.ValidationError as problem:
         raise ManifestError(
             f"an option of {emitter.name} has a wrong value",
@@ -123,6 +155,23 @@ def configured(emitter: Emitter, given: Mapping[str, str]) -> Emitter:
             allowed=", ".join(f"{key} (now {value!r})" for key, value in known.items()),
         ) from None
     return cast(Emitter, dataclasses.replace(changed, options=options))
+
+
+def _value(emitter: Emitter, key: str, present: object, text: str) -> object:
+    """Read words (as a shell would) and `NAME=VALUE,...` where an option takes several values."""
+    if isinstance(present, tuple):
+        try:
+            return shlex.split(text)
+        except ValueError as problem:
+            raise ManifestError(f"option {key} of {emitter.name} takes words", got=problem) from None
+    if not isinstance(present, dict):
+        return text
+    pairs = [pair.partition("=") for pair in text.split(",")]
+    if not all(equals for _, equals, _ in pairs):
+        raise ManifestError(
+            f"option {key} of {emitter.name} takes pairs", got=text, allowed=f"{key}=NAME=VALUE,NAME=VALUE"
+        )
+    return {name: value for name, _, value in pairs}
 
 
 def missing_abilities(emitter: Emitter, manifest: Manifest) -> list[str]:
@@ -150,11 +199,20 @@ def check_abilities(emitter: Emitter, manifest: Manifest) -> None:
         raise refusal(emitter.name, missing, "solve with arrangements and layouts that avoid it")
 
 
-def refusal(name: str, reasons: list[str], way_out: str) -> ManifestError:
-    """Make the error that lists what a launcher cannot express."""
-    return ManifestError(
-        f"{name} cannot express this manifest", got="; ".join(dict.fromkeys(reasons)), way_out=way_out
-    )
+def refusal(name: str, reasons: list[str], way_out: str) -> LauncherRefusal:
+    """Make the error that lists what a launcher cannot express, each cause once with all its places."""
+    places: dict[str, list[str]] = {}
+    for reason in dict.fromkeys(reasons):
+        place, colon, cause = reason.partition(": ")
+        if colon and _PLACE.fullmatch(place):
+            places.setdefault(cause, []).append(place)
+        else:
+            places.setdefault(reason, [])
+    causes = tuple(f"{', '.join(at)}: {cause}" if at else cause for cause, at in places.items())
+    ways = [way for lack, way in _WAYS.items() if any(lack in reason for reason in reasons)]
+    if not all(any(lack in reason for lack in _WAYS) for reason in reasons):
+        ways.append(way_out)
+    return LauncherRefusal(f"{name} cannot express this manifest", causes=causes, way_out="; ".join(ways))
 
 
 def unequal_nodes(role: RoleEntry) -> bool:

@@ -52,7 +52,7 @@ class DeepSpeed:
         reasons += agent_reasons(picked, AgentOptions())
         reasons += [reason for task in picked.spec.tasks for reason in _reasons(picked, task)]
         if reasons:
-            raise refusal(self.name, reasons, "add it to workload.yaml or cluster.yaml and solve again")
+            raise refusal(self.name, reasons, "solve with GPUs in ascending order and plain node names")
         files: dict[str, str] = {}
         agents = agents_of(picked)
         for task in picked.spec.tasks:

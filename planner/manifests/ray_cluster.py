@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Meta
 
 from libra_plan.errors import ManifestError
-from libra_plan.planner.manifests.base import Ability, Options, missing_abilities, refusal
+from libra_plan.planner.manifests.base import NO_ADDRESS, Ability, Options, missing_abilities, refusal
 from libra_plan.planner.manifests.manifest import Manifest, NodeEntry, TaskEntry
 from libra_plan.planner.manifests.shapes import gpus_on, task_nodes
 from libra_plan.planner.manifests.shell import exports, script, words
@@ -106,7 +106,7 @@ def ray_reasons(manifest: Manifest, task: TaskEntry, options: RayOptions) -> Ite
             low, high = node.port_range
             yield f"{task.id} would need ports {first}-{last} on {node.id}; {low}-{high} are for rendezvous"
         if len(nodes) > 1 and node.address is None:
-            yield f"node {node.id} has no address, and {task.id} has several nodes"
+            yield f"{task.id}: node {node.id} {NO_ADDRESS}, and the task has several nodes"
     if len(_folder(task, options)) > _FOLDER_LENGTH:
         yield f"folder {options.folder} is too long: paths of sockets end at 107 characters"
 

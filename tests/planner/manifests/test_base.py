@@ -6,7 +6,15 @@ import plans
 import pytest
 
 from libra_plan.errors import ManifestError
-from libra_plan.planner.manifests.base import Ability, check_abilities, emitters, find_emitter
+from libra_plan.planner.manifests.base import (
+    Ability,
+    check_abilities,
+    configured,
+    emitters,
+    find_emitter,
+    options_of,
+    refusal,
+)
 
 
 class CountsOnly:
@@ -37,9 +45,9 @@ def test_everything_that_cannot_be_said_is_listed():
     """Never an approximation: the user sees all that stands in the way at once."""
     with pytest.raises(ManifestError) as caught:
         CountsOnly().emit(plans.colocated())
-    for role in ("actor", "rollout", "reference"):
-        assert f"ppo/{role}: exact GPUs" in caught.value.got
-        assert f"ppo/{role}: roles that share GPUs" in caught.value.got
+    roles = "ppo/actor, ppo/rollout, ppo/reference"
+    assert f"{roles}: exact GPUs" in caught.value.got
+    assert f"{roles}: roles that share GPUs" in caught.value.got
 
 
 def test_what_is_not_asked_for_is_not_refused():
@@ -50,3 +58,42 @@ def test_what_is_not_asked_for_is_not_refused():
 
     assert NoSharing().emit(plans.two_nodes()) == {}
     assert NoSharing().emit(plans.single_node()) == {}
+
+
+def test_a_cause_is_told_once_with_all_its_places():
+    """Twelve roles without a command are one mistake, not twelve."""
+    refused = refusal("x", ["t/a: it has no command", "it counts", "t/b: it has no command"], "solve again")
+    assert refused.causes == ("t/a, t/b: it has no command", "it counts")
+    assert refused.way_out.startswith("state `command` of these roles in workload.yaml")
+    assert refused.way_out.endswith("solve again")
+
+
+def test_options_are_set_from_texts():
+    """Words, pairs, switches and numbers all come as text from the command line."""
+    given = {
+        "program": "python -m 'torch.distributed.run'",
+        "addresses": "t/a=10.0.0.1,t/b=10.0.0.2",
+        "shutdown_timeout": "true",
+        "rendezvous_timeout_s": "60",
+    }
+    assert options_of(configured(find_emitter("torchrun"), given)) == {
+        "program": ("python", "-m", "torch.distributed.run"),
+        "addresses": {"t/a": "10.0.0.1", "t/b": "10.0.0.2"},
+        "shutdown_timeout": True,
+        "rendezvous_timeout_s": 60,
+    }
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("shutdown_timout", "true", "did you mean `shutdown_timeout`"),
+        ("rendezvous_timeout_s", "soon", "wrong value"),
+        ("addresses", "10.0.0.1", "pairs"),
+        ("program", "'torchrun", "words"),
+    ],
+)
+def test_a_wrong_option_is_refused_by_name(key, value, said):
+    """An option that is quietly left out would be found missing on the cluster."""
+    with pytest.raises(ManifestError, match=said):
+        configured(find_emitter("torchrun"), {key: value})

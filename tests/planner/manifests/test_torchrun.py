@@ -187,7 +187,7 @@ def test_roles_that_share_gpus_each_have_a_script_that_says_so():
 
 def test_a_role_without_a_command_is_refused_by_name():
     """A script that starts nothing would look like success."""
-    with pytest.raises(ManifestError, match=r"torchrun cannot express.*t/train has no command"):
+    with pytest.raises(ManifestError, match=r"torchrun cannot express.*t/train: it has no command"):
         EMITTER.emit(train(["n0:0"], command=()))
 
 
