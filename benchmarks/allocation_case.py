@@ -288,6 +288,11 @@ class Allocation:
                 cost += moved * loss[key]
         return {"replicas": plan, "moved_gpus": new, "move_cost": cost}
 
+    def worth(self, chosen: Sequence[Chosen]) -> float:
+        """Place a choice and say what it is worth with all its moves; nothing if it does not fit."""
+        plan = self.place(chosen)
+        return -np.inf if plan is None else self.value(plan)
+
     def value(self, plan: dict[str, Any]) -> float:
         """Give what a placed plan is worth: weight times rate over tasks, less its moves."""
         rates: dict[tuple[int, int], dict[str, dict[int, int]]] = {}

@@ -75,6 +75,7 @@ def measure(
         prices=None if before is None else prices_by_name(resources.names, before),
         running=allocation.keeping(),
         lacking=allocation.lacking,
+        worth=allocation.worth if allocation.running else None,
         clock=time.process_time if options.cpu_clock else time.monotonic,
     )
     wall, cpu = time.monotonic() - began, time.process_time() - cpu

@@ -11,9 +11,18 @@ from libra_plan.planner.solvers.colgen.oracle import Found, Oracle
 from libra_plan.planner.solvers.colgen.relaxing import relax
 from libra_plan.planner.solvers.colgen.resources import Resources
 from libra_plan.planner.solvers.colgen.starting import start
-from libra_plan.planner.solvers.colgen.state import Answer, Caller, Chosen, Lacking, Limits, Progress, State
+from libra_plan.planner.solvers.colgen.state import (
+    Answer,
+    Caller,
+    Chosen,
+    Lacking,
+    Limits,
+    Progress,
+    State,
+    Worth,
+)
 
-__all__ = ["Answer", "Chosen", "Lacking", "Limits", "Progress", "optimise"]
+__all__ = ["Answer", "Chosen", "Lacking", "Limits", "Progress", "Worth", "optimise"]
 
 
 def optimise(
@@ -26,6 +35,7 @@ def optimise(
     prices: Floats | None = None,
     running: Sequence[tuple[int, Found]] = (),
     lacking: Lacking | None = None,
+    worth: Worth | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Answer:
     """Choose at most one column per task, best in all, until the gap, the limit or `stop`.
@@ -33,9 +43,10 @@ def optimise(
     Always answers: at the limit with the best choice so far and a bound that holds. `prices` of an
     earlier solve of a similar problem save rounds; `running` (task and column of a choice that
     fits) is the first incumbent. `lacking` checks what rows cannot say before a choice becomes the
-    incumbent: it gives None, or the further demand to reckon with next time.
+    incumbent: it gives None, or the further demand to reckon with next time. `worth` places a choice
+    and says what it is worth then, where moves may come on top of those its columns know.
     """
-    state = State(resources, oracles, limits, Caller(clock, stop, progress, lacking), clock())
+    state = State(resources, oracles, limits, Caller(clock, stop, progress, lacking, worth), clock())
     state.begin(running)
     start(state, prices)
     if not state.over:

@@ -39,7 +39,7 @@ def _sample_prices(state: State) -> Floats:
         state.resources.scaled(len(sample) / tasks),
         [state.oracles[i] for i in sample],
         state.limits,
-        replace(state.caller, progress=None, lacking=None),
+        replace(state.caller, progress=None, lacking=None, worth=None),
         state.began,
     )
 

@@ -13,7 +13,7 @@ from libra_plan.planner.solvers.colgen.oracle import Found, Oracle
 from libra_plan.planner.solvers.colgen.pool import Pool
 from libra_plan.planner.solvers.colgen.resources import Resources
 
-__all__ = ["Answer", "Caller", "Chosen", "Lacking", "Limits", "Progress", "State"]
+__all__ = ["Answer", "Caller", "Chosen", "Lacking", "Limits", "Progress", "State", "Worth"]
 
 _SAFETY = 1e-9  # relative: the sums of a bound are true to about this
 
@@ -49,6 +49,9 @@ class Chosen:
 Lacking = Callable[[Sequence[Chosen]], "Floats | None"]
 """Checks a choice for what rows cannot say: None, or the further demand to reckon with."""
 
+Worth = Callable[[Sequence[Chosen]], float]
+"""Says what a choice is worth once placed: no more than its columns are, when moves come on top."""
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -75,6 +78,7 @@ class Caller:
     stop: Callable[[], bool] = lambda: False
     progress: Progress | None = None
     lacking: Lacking | None = None
+    worth: Worth | None = None
 
 
 @dataclass
@@ -174,6 +178,10 @@ class State:
             more = self.caller.lacking([self.column(i) for i in chosen])
             if more is not None:
                 self.inner = self.inner.beside(more)
+                return
+        if self.caller.worth is not None:
+            value = self.caller.worth([self.column(i) for i in chosen])
+            if value <= self.objective:
                 return
         self.chosen, self.objective = tuple(chosen), value
         self.report()
