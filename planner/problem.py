@@ -16,6 +16,7 @@ from libra_plan.models.quantities import Estimate
 from libra_plan.models.topology import Cluster, GpuId
 
 __all__ = [
+    "LEAST_KEPT",
     "Arrangement",
     "Coupling",
     "CouplingKind",
@@ -151,6 +152,11 @@ class Role:
     def on_gpu(self) -> bool:
         """Tell roles that hold GPUs from CPU-only ones."""
         return self.cpu_workers == 0
+
+
+LEAST_KEPT = 0.01
+"""Part of its worth that a task keeps when it moves, however long that takes: a task whose GPUs are
+gone must start again somewhere, and never doing so is worse."""
 
 
 @dataclass(frozen=True, slots=True)

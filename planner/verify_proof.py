@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from libra_plan.planner.plan import Plan, RunningTask, Status
-from libra_plan.planner.problem import HeldTask, Policy, Problem
+from libra_plan.planner.problem import LEAST_KEPT, HeldTask, Policy, Problem
 from libra_plan.planner.verify_policies import check_policies
 from libra_plan.planner.verify_reference import reference_is_cheap, reference_steps_per_s
 from libra_plan.planner.verify_rules import Violation, close
@@ -73,7 +73,7 @@ def _worth(problem: Problem, running: RunningTask) -> float:
     task = problem.task_of[running.task]
     kept, waited = 1.0, 0.0
     if _moved(problem, running):
-        kept = max(0.0, 1.0 - task.restart_s / problem.horizon_s)
+        kept = max(LEAST_KEPT, 1.0 - task.restart_s / problem.horizon_s)
     elif problem.aging_s and _held(problem, running.task) is None:
         waited = task.waited_s / problem.aging_s
     return task.weight * (1.0 + waited) * running.normalised * kept

@@ -3,6 +3,8 @@
 normalised = throughput ÷ throughput of the task alone on its weighted fair share of the GPUs
 worth      = weight · normalised · (1 − restart_s ÷ horizon_s when the task's placement changes)
 
+What is kept of a task that moves is at least `LEAST_KEPT`: one whose GPUs are gone starts again.
+
 A queued task's weight counts (1 + waited_s ÷ aging_s) times, so that nothing waits for ever; its
 fair share stays that of the plain weight.
 """
@@ -20,7 +22,7 @@ from libra_plan.planner.columns import ColumnTable, columns_of
 from libra_plan.planner.columns.capacity import block_rooms
 from libra_plan.planner.columns.needs import block_needs, gpus_in_blocks, host_needs
 from libra_plan.planner.plan import Column
-from libra_plan.planner.problem import HeldTask, Problem, Role, Task
+from libra_plan.planner.problem import LEAST_KEPT, HeldTask, Problem, Role, Task
 from libra_plan.planner.solvers.held import held_columns
 
 __all__ = [
@@ -204,7 +206,7 @@ def priced_tasks(
         if reference is None:  # a task that cannot run there is held against itself
             reference = reference_steps_per_s(columns, share)
         held = held_tasks.get(task.id)
-        stay = 1.0 if held is None else max(0.0, 1.0 - task.restart_s / problem.horizon_s)
+        stay = 1.0 if held is None else max(LEAST_KEPT, 1.0 - task.restart_s / problem.horizon_s)
         kept = _kept(problem, task, held, reference)
         weight = urgency(problem, task)
         priced.append(PricedTask(task, columns, reference, kept, stay, held is not None, weight))

@@ -75,7 +75,7 @@ def _worth(problem: Problem, plan: Plan) -> float:
     total = 0.0
     for running in plan.running:
         task = problem.task_of[running.task]
-        kept = max(0.0, 1.0 - task.restart_s / problem.horizon_s) if running.moved else 1.0
+        kept = max(0.01, 1.0 - task.restart_s / problem.horizon_s) if running.moved else 1.0
         total += task.weight * running.normalised * kept
     return total
 

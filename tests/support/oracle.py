@@ -162,7 +162,7 @@ class Oracle(Columns):
         if unit is None:
             return {}
         held = next((held for held in self.problem.running if held.task == task.id), None)
-        moved = 1.0 if held is None else max(0.0, 1.0 - task.restart_s / self.problem.horizon_s)
+        moved = 1.0 if held is None else max(0.01, 1.0 - task.restart_s / self.problem.horizon_s)
         found: dict[int, tuple[float, float]] = {}
         fastest: dict[object, Way] = {}
         for way in self.ways(task):
