@@ -6,7 +6,11 @@ from dataclasses import dataclass
 
 from libra_plan.models.topology import GpuId, Node
 
-__all__ = ["CpuNeed", "Item", "NodeAssignment", "gpus_of_class"]
+__all__ = ["CpuNeed", "Item", "NodeAssignment", "UndecidedError", "gpus_of_class"]
+
+
+class UndecidedError(Exception):
+    """The search for a placement ended before one was found or proven not to exist."""
 
 
 @dataclass(frozen=True, slots=True)

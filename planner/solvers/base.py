@@ -9,7 +9,14 @@ from libra_plan.errors import NoPlanError, TimeLimitError
 from libra_plan.planner.plan import Plan
 from libra_plan.planner.solvers.watch import Watch
 
-__all__ = ["Backend", "SolveParams", "SolveResult", "Termination", "TerminationReason"]
+__all__ = ["Backend", "SolveParams", "SolveResult", "Termination", "TerminationReason", "Work"]
+
+
+@dataclass(slots=True)
+class Work:
+    """What solvers have done so far in one solve, in deterministic seconds."""
+
+    done_s: float = 0.0
 
 
 class Backend(str, Enum):
@@ -36,6 +43,8 @@ class SolveParams:
     move_tolerance: float = 1e-6
     """Relative objective a plan may give up to move fewer tasks."""
     solver: Backend = Backend.CP_SAT
+    work: Work | None = field(default=None, compare=False)
+    """Where solver calls add up what they do; a deterministic solve ends by it. `solve` makes one."""
     watch: Watch | None = field(default=None, compare=False)
     """Whoever looks on, and may end the search early."""
 

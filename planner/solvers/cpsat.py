@@ -61,7 +61,7 @@ def maximise(
         for (t, c), x in chosen.items():
             model.add_hint(x, hint.get(t) == c)
     solver = _solver(params, limit_s)
-    status = run(solver, model, params.watch, scale=scale if reported else None)
+    status = run(solver, model, params, scale=scale if reported else None)
     if status == cp_model.MODEL_INVALID:
         raise RuntimeError(f"the master model is invalid: {model.validate()}")
     if status == cp_model.INFEASIBLE:

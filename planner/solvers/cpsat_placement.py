@@ -14,7 +14,13 @@ from dataclasses import dataclass
 from ortools.sat.python import cp_model
 
 from libra_plan.models.topology import Cluster, GpuId, Node
-from libra_plan.planner.solvers.assignment import CpuNeed, Item, NodeAssignment, gpus_of_class
+from libra_plan.planner.solvers.assignment import (
+    CpuNeed,
+    Item,
+    NodeAssignment,
+    UndecidedError,
+    gpus_of_class,
+)
 from libra_plan.planner.solvers.base import SolveParams
 from libra_plan.planner.solvers.cpsat_watch import run
 
@@ -49,7 +55,7 @@ def assign_nodes(
 
     `free` lists the free GPUs of every node; `used_*` is what kept tasks already take there. With
     `start`, a placement to improve on, a fraction of a second is spent and `start` stays the answer
-    when nothing better turns up.
+    when nothing better turns up. Without, an UndecidedError says that the limit has passed.
     """
     model = cp_model.CpModel()
     variables = _Variables({}, {}, {}, {})
@@ -69,7 +75,11 @@ def assign_nodes(
     solver.parameters.random_seed = params.seed
     solver.parameters.num_workers = 1
     solver.parameters.max_deterministic_time = limit_s if start is None else min(limit_s, _IMPROVE_S)
-    status = run(solver, model, params.watch)
+    if not params.deterministic:
+        solver.parameters.max_time_in_seconds = limit_s
+    status = run(solver, model, params)
+    if status == cp_model.UNKNOWN and start is None:
+        raise UndecidedError
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return start
     return _read(solver, variables, items)

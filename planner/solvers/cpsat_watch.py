@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ortools.sat.python import cp_model
 
+from libra_plan.planner.solvers.base import SolveParams
 from libra_plan.planner.solvers.watch import Watch
 
 __all__ = ["run"]
@@ -24,11 +25,23 @@ class _Solutions(cp_model.CpSolverSolutionCallback):
 def run(
     solver: cp_model.CpSolver,
     model: cp_model.CpModel,
-    watch: Watch | None,
+    params: SolveParams,
     *,
     scale: float | None = None,
 ) -> cp_model.CpSolverStatus:
-    """Solve a model. With `scale`, `watch` is told objective and bound as they improve, divided by it."""
+    """Solve a model for whoever watches, and note the work it took.
+
+    With `scale`, the watch is told objective and bound as they improve, divided by it.
+    """
+    status = _run(solver, model, params.watch, scale)
+    if params.work is not None:
+        params.work.done_s += solver.response_proto.deterministic_time
+    return status
+
+
+def _run(
+    solver: cp_model.CpSolver, model: cp_model.CpModel, watch: Watch | None, scale: float | None
+) -> cp_model.CpSolverStatus:
     # CP-SAT would catch SIGINT for itself, and nobody else would learn that the user wants to stop
     solver.parameters.catch_sigint_signal = False
     if watch is None:

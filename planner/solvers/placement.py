@@ -10,7 +10,7 @@ from libra_plan.planner.columns.needs import block_needs
 from libra_plan.planner.columns.packing import spots
 from libra_plan.planner.plan import Column, CpuShare, Phase, PlacedRole, Pool, RoleChoice
 from libra_plan.planner.problem import HeldRole, HeldTask, Problem, Role, Task
-from libra_plan.planner.solvers.assignment import CpuNeed, Item, NodeAssignment
+from libra_plan.planner.solvers.assignment import CpuNeed, Item, NodeAssignment, UndecidedError
 from libra_plan.planner.solvers.base import SolveParams
 from libra_plan.planner.solvers.cpsat_placement import assign_nodes
 from libra_plan.planner.solvers.first_fit import first_fit, splits_racks
@@ -20,6 +20,8 @@ from libra_plan.planner.solvers.worth import Candidate, TaskCandidates, host_of_
 __all__ = ["TaskPlacement", "place"]
 
 Block = tuple[GpuId, ...]
+
+_TRUE_TO = 1e-9  # relative, of sums of cores and MiB
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,10 @@ def place(
     *,
     limit_s: float,
 ) -> dict[int, TaskPlacement] | None:
-    """Place a choice on GPUs; None when its blocks, cores or host memory cannot be packed."""
+    """Place a choice on GPUs; None when its blocks, cores or host memory cannot be packed.
+
+    Raises UndecidedError when the limit has passed before that is known.
+    """
     chosen = {t: tasks[t].candidates[c] for t, c in choice.items()}
     held = {t: entry.held for t, entry in chosen.items() if entry.held is not None}
     kept_gpus = [gpu for each in held.values() for gpu in _gpus_of(each)]
@@ -48,6 +53,8 @@ def place(
     owners, items = _items(problem, tasks, {t: entry for t, entry in chosen.items() if t not in held})
     cpu_needs = [need for t in chosen for need in _cpu_needs(tasks[t].task)]
     cores, host = _used_by_held(chosen, held)
+    if _overfull(problem.cluster, cores, host):
+        return None  # a node has less to give than when the kept tasks were put there
     asked = (problem.cluster, items, cpu_needs, free, cores, host)
     assigned = first_fit(*asked)
     if (
@@ -56,7 +63,10 @@ def place(
         or splits_racks(problem.cluster, items, assigned)
     ):
         # Best fit failed, which proves nothing; or fewer moves or fewer racks may be possible.
-        assigned = assign_nodes(*asked, params, limit_s=limit_s, start=assigned)
+        if assigned is None and limit_s <= 0.0:
+            raise UndecidedError
+        if limit_s > 0.0:
+            assigned = assign_nodes(*asked, params, limit_s=limit_s, start=assigned)
     if assigned is None:
         return None
     blocks = _blocks_by_item(problem.cluster, items, assigned, free)
@@ -143,6 +153,14 @@ def _used_by_held(
             cores[gpu.node] = cores.get(gpu.node, 0.0) + gpu_cores
             host[gpu.node] = host.get(gpu.node, 0.0) + gpu_host_mib
     return cores, host
+
+
+def _overfull(cluster: Cluster, cores: Mapping[str, float], host_mib: Mapping[str, float]) -> bool:
+    return any(
+        cores.get(node.id, 0.0) > (node.cpu_cores or 0.0) * (1 + _TRUE_TO)
+        or host_mib.get(node.id, 0.0) > (node.host_memory_mib or 0.0) * (1 + _TRUE_TO)
+        for node in cluster
+    )
 
 
 def _blocks_by_item(

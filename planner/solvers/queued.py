@@ -122,7 +122,7 @@ def _not_worth_it(each: TaskCandidates, t: int, choice: Choice, search: Search |
         code = _blocking(search, must_run)
         if code is not None:
             return QueuedTask(name, code, f"{name}: {_BLOCKED[code].format(smallest=smallest)}")
-        if forced.infeasible and t in _alone_unplaceable(search, t):
+        if forced.infeasible and _alone_unplaceable(search, t):
             return QueuedTask(
                 name, "cpu", f"{name}: GPUs suffice, but CPU cores, host memory or pinned GPUs do not"
             )
@@ -177,6 +177,7 @@ def _not_known(name: str) -> QueuedTask:
     return QueuedTask(name, "time", reason)
 
 
-def _alone_unplaceable(search: Search, t: int) -> set[int]:
-    alone = [search.place({t: c}) for c in range(len(search.tasks[t].candidates))]
-    return {t} if all(each is None for each in alone) else set()
+def _alone_unplaceable(search: Search, t: int) -> bool:
+    """Tell whether it is proven that the task fits in no form, even with the cluster to itself."""
+    alone: list[Choice] = [{t: c} for c in range(len(search.tasks[t].candidates))]
+    return all(search.place(each) is None and not search.is_undecided(each) for each in alone)

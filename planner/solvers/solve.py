@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from libra_plan.planner.plan import Plan
 from libra_plan.planner.problem import Problem
 from libra_plan.planner.solvers.assemble import plan_of
-from libra_plan.planner.solvers.base import SolveParams, SolveResult, Termination, TerminationReason
+from libra_plan.planner.solvers.base import SolveParams, SolveResult, Termination, TerminationReason, Work
 from libra_plan.planner.solvers.master import Budget
 from libra_plan.planner.solvers.policies import RULES
 from libra_plan.planner.solvers.stages import Ask, Stage, solve_stage
 
 __all__ = ["solve"]
-
-_MANY = 2_000  # columns; up to here CP-SAT over all of them proves more, sooner
-_NO_LIMIT_S = 1e6  # a deterministic solve ends by its gap, not by the clock
 
 
 def solve(
@@ -38,11 +36,13 @@ def solve(
     """
     rule = RULES[problem.policy]
     parts = rule.parts(problem)
-    ends = Budget.of(params.time_limit_s, clock)
+    work = params.work or Work()
+    params = replace(params, work=work)
+    ends = Budget.of(params.time_limit_s, clock, work)
     stages: list[Stage] = []
     for number, part in enumerate(parts):
         left = len(parts) - number
-        budget = ends if left == 1 else Budget.of(ends.left_s / left, clock)
+        budget = ends if left == 1 else ends.part(left)
         ask = Ask(
             problem, shares_of or problem, part, params, budget, hint, other_than if left == 1 else None
         )

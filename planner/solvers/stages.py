@@ -146,14 +146,18 @@ def _only(problem: Problem, tasks: Iterable[str]) -> Problem:
 
 
 def _baselines(search: Search, settled: int) -> dict[str, Placed]:
-    """Place the splits made by hand; those that cannot be placed are no rivals."""
+    """Place the splits made by hand, without the tasks that do not fit when it comes to it."""
     begin = dict.fromkeys(range(settled), 0)
     choices = {"greedy": greedy(search.tasks, search.rows, begin)}
     if not settled:
         choices = {"equal-split": equal_split(search.tasks, search.rows, search.problem.cluster), **choices}
         if search.problem.running:
             choices["running"] = keep_running(search.tasks)
-    placed = {name: search.place(choice) for name, choice in choices.items() if _allowed(search, choice)}
+    placed = {
+        name: search.place_most(choice, settled)
+        for name, choice in choices.items()
+        if _allowed(search, choice)
+    }
     return {name: each for name, each in placed.items() if each is not None}
 
 
