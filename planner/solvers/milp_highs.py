@@ -26,7 +26,8 @@ class _Hinted(pulp.HiGHS):  # type: ignore[misc]
         if self.start is not None:
             # PuLP 3 sorts the variables by name; 4 gives HiGHS those it lists here
             order = lp.exported_variables() if hasattr(lp, "exported_variables") else lp.variables()
-            values = [self.start[variable.name] for variable in order]
+            # a question without values gets a variable of PuLP's own
+            values = [self.start.get(variable.name, 0.0) for variable in order]
             lp.solverModel.setSolution(len(values), list(range(len(values))), values)
         lp.solverModel.run()
 

@@ -14,7 +14,7 @@ from policy_problems import each_task, held_by, lab, option, problems, task, wit
 from libra_plan.errors import ClusterError
 from libra_plan.planner.plan import Plan
 from libra_plan.planner.problem import Deadline, Policy, Problem, Quota
-from libra_plan.planner.solvers.base import SolveParams
+from libra_plan.planner.solvers.base import Backend, SolveParams
 from libra_plan.planner.solvers.solve import solve
 from libra_plan.planner.verify import verify
 
@@ -29,8 +29,8 @@ few = settings(
 )
 
 
-def solved(problem: Problem) -> Plan:
-    plan = solve(problem, EXACT).plan
+def solved(problem: Problem, solver: Backend = Backend.CP_SAT) -> Plan:
+    plan = solve(problem, replace(EXACT, solver=solver)).plan
     assert plan is not None
     assert verify(problem, plan) == []
     return plan
@@ -276,16 +276,17 @@ def test_deadlines_are_kept_whenever_they_can_be(problem: Problem) -> None:
         )
 
 
+@pytest.mark.parametrize("solver", [Backend.CP_SAT, Backend.HIGHS])
 @pytest.mark.parametrize("policy", list(Policy))
-def test_a_deadline_holds_under_every_policy(policy: Policy) -> None:
+def test_a_deadline_holds_under_every_policy(policy: Policy, solver: Backend) -> None:
     """Left alone no policy would give `slow` three of four GPUs; its deadline makes all of them do it."""
     slow = task("slow", option(3.0, 1), option(2.5, 3), weight=0.1, team="x", deadline=Deadline(4.0, 10.0))
     fast = task("fast", option(3.0, 1), option(1.0, 3), team="x")
     quotas = (Quota("x", 4),)
-    plan = solved(Problem(lab(4), (slow, fast), policy=policy, quotas=quotas))
+    plan = solved(Problem(lab(4), (slow, fast), policy=policy, quotas=quotas), solver)
     assert {each.task: each.column.gpus for each in plan.running} == {"slow": 3, "fast": 1}
     free = replace(slow, deadline=None)
-    plan = solved(Problem(lab(4), (free, fast), policy=policy, quotas=quotas))
+    plan = solved(Problem(lab(4), (free, fast), policy=policy, quotas=quotas), solver)
     assert {each.task: each.column.gpus for each in plan.running} == {"slow": 1, "fast": 3}
 
 
