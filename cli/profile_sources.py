@@ -19,12 +19,13 @@ __all__ = ["register"]
 _MEASURE = (
     "Measure a model's roles on the local GPU, with random weights, and write profiles.\n\n"
     "Example: libra-plan profile measure qwen2.5-7b --out profiles/ --budget-s 1200\n\n"
-    "A run that was stopped goes on where it was when the command is given again. Needs the extra `torch`."
+    "A run that was stopped goes on where it was when the command is given again. Needs PyTorch and "
+    "Transformers: pip install '.[torch]' from a checkout, or the packages torch and transformers."
 )
 _IMPORT = (
     "Turn benchmark results or training logs into profiles.\n\n"
     "Example: libra-plan profile import vllm-serve results/ --out profiles/ --gpu-class h200_sxm "
-    "--model qwen2.5-7b --tp 1\n\n"
+    "--model qwen2.5-7b --precision bf16 --framework-version 0.12.0 --tp 1\n\n"
     "What a file does not say is demanded by name, as a flag of its own. --list names the formats and flags."
 )
 _EXTRA = {"allow_extra_args": True, "ignore_unknown_options": True}

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from libra_plan.models.fit import FittedProfile
     from libra_plan.models.layout_fit import LayoutFit
     from libra_plan.models.predict import Prediction
-    from libra_plan.models.questions import Question
+    from libra_plan.models.questions import BadQuestion, Question
     from libra_plan.profiles.catalog import LoadedProfile, ProfilesFolder
 
 __all__ = ["app"]
@@ -36,6 +36,7 @@ ProfilesPath = Annotated[
     Path, typer.Argument(help="Profiles folder, or one profile's folder; `profiles` is the shipped one.")
 ]
 _WORST = 10
+_REPEATED = ("role", "model", "precision", "recompute", "mode", "batch", "seq_len", "isl", "osl", "tp")
 
 
 @app.command(
@@ -69,7 +70,8 @@ def fit(profiles: ProfilesPath, form: FormOption = Form.TABLE) -> None:
 def check(
     profiles: ProfilesPath,
     plot: Annotated[
-        Path | None, typer.Option(help="Picture of predicted against measured: .png or .svg.")
+        Path | None,
+        typer.Option(help="Picture of predicted against measured: .png or .svg; needs matplotlib."),
     ] = None,
     worst: Annotated[int, typer.Option(help="How many of the worst points to list.", min=0)] = _WORST,
     form: FormOption = Form.TABLE,
@@ -98,7 +100,8 @@ def check(
     help="Predict time and memory for every row of a CSV file, or say why not.\n\n"
     "Columns: role (decode, serve, score, train), model, precision, recompute, mode, batch, seq_len; for "
     "serving tables isl, osl, tp; also pp, cp, ep, dp, framework, gpu_class, profile. Cells that are not "
-    "needed may be empty, and other columns are left alone.\n\n"
+    "needed may be empty, and other columns are left alone. A row that cannot be answered is refused with "
+    "its reason and the others are answered.\n\n"
     "Example: libra-plan profile predict profiles/ --points points.csv --format json"
 )
 def predict(
@@ -228,7 +231,12 @@ def _errors(errors: Errors | None) -> list[str]:
     return [f"{errors.median:.2%}", f"{errors.p90:.2%}", f"{errors.covered:.0%}"]
 
 
-def _asked(question: Question) -> dict[str, Any]:
+def _asked(question: Question | BadQuestion) -> dict[str, Any]:
+    """Repeat what was asked, so that rows can be joined to the file."""
+    from libra_plan.models.questions import BadQuestion
+
+    if isinstance(question, BadQuestion):
+        return {"line": question.line} | {name: question.said.get(name) for name in _REPEATED}
     query = question.query
     return {
         "line": question.line,
@@ -245,16 +253,16 @@ def _asked(question: Question) -> dict[str, Any]:
     }
 
 
-def _print_predictions(pairs: list[tuple[Question, Prediction]]) -> None:
+def _print_predictions(pairs: list[tuple[Question | BadQuestion, Prediction]]) -> None:
     rows = []
     for question, row in pairs:
         refusal = row.refusal or row.memory_refusal
         rows.append(
             [
                 str(question.line),
-                question.phase,
-                row.profile or question.model,
-                str(question.query),
+                _role_of(question),
+                row.profile or "",
+                _query_of(question, row.profile),
                 *(_cell(value) for value in (row.time_s, row.time_low_s, row.time_high_s, row.tokens_per_s)),
                 *(_cell(value) for value in (row.memory_mib, row.memory_upper_mib)),
                 row.origin or "?",
@@ -279,6 +287,20 @@ def _print_predictions(pairs: list[tuple[Question, Prediction]]) -> None:
         rows,
         right=(0, 4, 5, 6, 7, 8, 9),
     )
+
+
+def _role_of(question: Question | BadQuestion) -> str:
+    return getattr(question, "phase", None) or _asked(question)["role"] or ""
+
+
+def _query_of(question: Question | BadQuestion, profile: str | None) -> str:
+    """Say what was asked: the query, with its model where no profile answers, or a bad row's cells."""
+    query = getattr(question, "query", None)
+    if query is not None:
+        model = getattr(question, "model", "") if profile is None else ""
+        return f"{model}, {query}" if model else str(query)
+    cells = {name: cell for name, cell in _asked(question).items() if name not in ("line", "role") and cell}
+    return ", ".join(f"{name} {cell}" for name, cell in cells.items())
 
 
 def _cell(value: float | None) -> str:

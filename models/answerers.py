@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -139,14 +140,32 @@ def _no_stack(question: Question, found: Sequence[LoadedProfile]) -> RefusedErro
 
 
 def _ambiguous(question: Question, found: Sequence[LoadedProfile]) -> RefusedError:
-    names = [name for name in _STATED if len({_says(each.file, name) for each in found}) > 1]
-    listed = "; ".join(f"{each.file.id}: {_stack_text(each.file)}" for each in found)
+    differing = [name for name in _STATED if len({_says(each.file, name) for each in found}) > 1]
+    columns = _telling_apart(question, found) or ["profile"]
+    filled = " and ".join(f"{name} ({', '.join(_said_by(found, name))})" for name in columns)
     return RefusedError(
         f"several profiles of {question.model} in phase {question.phase} could answer",
-        got=f"no {' or '.join(names) or 'profile'} stated",
-        allowed=listed,
-        way_out=f"fill the column {(names or ['profile'])[0]}, or name a set with --set",
+        got=f"no {' or '.join(differing) or 'profile'} stated",
+        allowed="; ".join(f"{each.file.id}: {_stack_text(each.file)}" for each in found),
+        way_out=f"fill the column {filled}, or name a set with --set",
     )
+
+
+def _telling_apart(question: Question, found: Sequence[LoadedProfile]) -> list[str] | None:
+    """Find the fewest columns, left open by the question, that leave one stack whatever is filled in."""
+    open_ = [name for name in _STATED if getattr(question, name) is None]
+    stacks = {same_stack(each.file): each.file for each in found}.values()
+    for many in range(1, len(open_) + 1):
+        for names in itertools.combinations(open_, many):
+            said = {tuple(_says(file, name) for name in names) for file in stacks}
+            if len(said) == len(stacks):
+                return list(names)
+    return None
+
+
+def _said_by(found: Sequence[LoadedProfile], column: str) -> list[str]:
+    said = (each.file.id if column == "profile" else _says(each.file, column) for each in found)
+    return list(dict.fromkeys(each for each in said if each is not None))
 
 
 def _stack_text(file: ProfileFile) -> str:

@@ -28,8 +28,8 @@ def plot_checks(checks: Sequence[ProfileCheck], path: Path) -> None:
         raise InputError(
             "a plot needs matplotlib",
             got="no matplotlib in this environment",
-            allowed="the extra `plot`",
-            way_out="pip install 'libra-plan[plot]'",
+            allowed="the package matplotlib",
+            way_out="pip install '.[plot]' from a checkout, or pip install matplotlib",
         ) from None
     figure = Figure(figsize=(11, 5.2), layout="constrained")
     FigureCanvasAgg(figure)

@@ -12,7 +12,7 @@ from libra_plan.models.answerers import Choice, choose, in_set, like_stated, unk
 from libra_plan.models.fit import FittedProfile, fit_profile
 from libra_plan.models.many import Answer, memory_many, time_many
 from libra_plan.models.quantities import Estimate
-from libra_plan.models.questions import Question
+from libra_plan.models.questions import BadQuestion, Question
 from libra_plan.profiles.catalog import LoadedProfile
 from libra_plan.profiles.model_shapes import model_shape, plain_name
 from libra_plan.profiles.schema import ModelShape, ProfileFile
@@ -30,6 +30,7 @@ class Refusal(msgspec.Struct, frozen=True):
 class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to one question. What is unknown is None, and a refusal says why.
 
+    `profile` is the one that answered; None where none did.
     `time_s` is one step (decode and serve: one token of the whole batch); `tokens_per_s` counts
     generated tokens (decode, serve) or processed ones (score, train) of one replica. `memory_mib`
     is per GPU, `memory_upper_mib` the bound to plan with, `fits` whether it fits the GPU.
@@ -63,7 +64,7 @@ FitOne = Callable[[LoadedProfile], FittedProfile]
 
 def predict(
     profiles: Mapping[str, LoadedProfile],
-    questions: Sequence[Question],
+    questions: Sequence[Question | BadQuestion],
     *,
     fit: FitOne,
     set_name: str | None = None,
@@ -79,13 +80,16 @@ def predict(
             way_out="a set is named by what its profiles' ids begin with",
         )
     desk = _Desk(able, fit, allow_prior)
-    groups: dict[tuple[object, ...], list[int]] = {}
-    for number, question in enumerate(questions):
-        groups.setdefault(question.identity, []).append(number)
+    groups: dict[tuple[object, ...], list[tuple[int, Question]]] = {}
     rows: list[Prediction | None] = [None] * len(questions)
-    for numbers in groups.values():
-        asked = [questions[number] for number in numbers]
-        for number, answer in zip(numbers, desk.answer(asked), strict=True):
+    for number, question in enumerate(questions):
+        if isinstance(question, BadQuestion):
+            rows[number] = _refused(question.reason)
+        else:
+            groups.setdefault(question.identity, []).append((number, question))
+    for group in groups.values():
+        answers = desk.answer([question for _, question in group])
+        for (number, _), answer in zip(group, answers, strict=True):
             rows[number] = answer
     return Predictions(tuple(row for row in rows if row is not None), tuple(dict.fromkeys(desk.notes)))
 
@@ -191,9 +195,9 @@ def _computing(precision: str) -> str:
     return precision.rsplit("/", maxsplit=1)[-1]
 
 
-def _refused(refusal: LibraError, profile: str | None = None) -> Prediction:
+def _refused(refusal: LibraError) -> Prediction:
     said = _said(refusal)
-    return Prediction(profile=profile, refusal=said, memory_refusal=said)
+    return Prediction(refusal=said, memory_refusal=said)
 
 
 def _said(refusal: LibraError) -> Refusal:
@@ -204,7 +208,7 @@ def _prediction(file: ProfileFile, question: Question, time: Answer, memory: Ans
     seconds = time if isinstance(time, Estimate) else None
     mib = memory if isinstance(memory, Estimate) else None
     return Prediction(
-        profile=file.id,
+        profile=None if seconds is None and mib is None else file.id,
         time_s=None if seconds is None else seconds.value,
         time_low_s=None if seconds is None else seconds.low,
         time_high_s=None if seconds is None else seconds.high,

@@ -6,7 +6,7 @@ import csv
 import difflib
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,8 +14,9 @@ from libra_plan.errors import InputError, Where
 from libra_plan.models.query import Query
 from libra_plan.profiles.document import read_text, shown
 from libra_plan.profiles.schema import Phase
+from libra_plan.profiles.wording import did_you_mean
 
-__all__ = ["COLUMNS", "Question", "Questions", "read_questions"]
+__all__ = ["COLUMNS", "BadQuestion", "Question", "Questions", "read_questions"]
 
 _ROLES: dict[str, Phase] = {"decode": "decode", "serve": "serve", "score": "score", "train": "train"}
 _TEXTS = ("role", "model", "precision", "recompute", "mode", "framework", "gpu_class", "profile")
@@ -48,11 +49,20 @@ class Question:
         return (*stated, self.framework, self.gpu_class, self.profile, self.query.layout)
 
 
+@dataclass(frozen=True, slots=True)
+class BadQuestion:
+    """A row that asks nothing that could be answered: what it says by column, and why not."""
+
+    line: int
+    said: Mapping[str, str]
+    reason: InputError
+
+
 @dataclass(frozen=True)
 class Questions:
     """The rows of a file in order, its name, and the columns that were not read."""
 
-    rows: tuple[Question, ...]
+    rows: tuple[Question | BadQuestion, ...]
     path: str
     unused: tuple[str, ...]
 
@@ -61,12 +71,13 @@ def read_questions(path: str | Path) -> Questions:
     """Read a CSV file of questions; an empty cell states nothing, other columns are left alone.
 
     `batch` is in sequences, `seq_len` (context or sequence), `isl` and `osl` (prompt and output of
-    serving tables) in tokens.
+    serving tables) in tokens. A row that is wrong on its own becomes a `BadQuestion`: the others are
+    answered all the same. A file that is no table of questions is refused.
     """
     text, _ = read_text(path, InputError, _LARGEST_BYTES)
     name = shown(path)
     records = csv.reader(io.StringIO(text, newline=""), strict=True)
-    rows: list[Question] = []
+    rows: list[Question | BadQuestion] = []
     header: list[str] | None = None
     unused: tuple[str, ...] = ()
     try:
@@ -76,7 +87,7 @@ def read_questions(path: str | Path) -> Questions:
             if header is None:
                 header, unused = _header(cells, Where(name, records.line_num))
             else:
-                rows.append(_question(header, cells, Where(name, records.line_num)))
+                rows.append(_row(header, cells, Where(name, records.line_num)))
     except csv.Error as problem:
         raise InputError("not valid CSV", got=problem, where=Where(name, records.line_num)) from None
     if not rows:
@@ -107,6 +118,14 @@ def _header(cells: Sequence[str], where: Where) -> tuple[list[str], tuple[str, .
     return names, unused
 
 
+def _row(header: Sequence[str], cells: Sequence[str], where: Where) -> Question | BadQuestion:
+    try:
+        return _question(header, cells, where)
+    except InputError as reason:
+        said = {name: cell.strip() for name, cell in zip(header, cells, strict=False) if cell.strip()}
+        return BadQuestion(where.line or 0, said, reason)
+
+
 def _question(header: Sequence[str], cells: Sequence[str], where: Where) -> Question:
     if len(cells) != len(header):
         raise InputError("wrong number of cells", got=len(cells), allowed=len(header), where=where)
@@ -117,7 +136,8 @@ def _question(header: Sequence[str], cells: Sequence[str], where: Where) -> Ques
             "unknown role",
             got=said.get("role") or "nothing",
             allowed=", ".join(_ROLES),
-            way_out="the role says which phase of a profile answers",
+            way_out=did_you_mean(said.get("role", ""), _ROLES)
+            or "the role says which phase of a profile answers",
             where=Where(where.file, where.line, "role"),
         )
     if "model" not in said and "profile" not in said:

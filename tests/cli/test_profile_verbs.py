@@ -45,6 +45,25 @@ def test_predict_as_a_table_shows_the_refusal(call, one_profile, points):
     assert "outside what was measured" in out.splitlines()[2]
 
 
+def test_predict_refuses_a_bad_row_and_answers_the_rest(call, one_profile, points):
+    """The help promises a reason for each row; only a file that is no table ends the run."""
+    points.write_text(POINTS + "decoding,qwen2.5-0.5b,bf16,,cudagraph,4,1024\nscore,m,,,,many,\n")
+    ran = call("profile", "predict", one_profile, "--points", points, "--format", "json")
+    assert ran.code == 0, ran.err
+    rows = json.loads(ran.out)
+    assert [row["line"] for row in rows] == [2, 3, 4, 5, 6]
+    assert [row["profile"] is None for row in rows] == [False, True, True, True, True]
+    assert (rows[3]["role"], rows[4]["batch"]) == ("decoding", "many")
+    assert "unknown role; got decoding" in rows[3]["refusal"]["message"]
+    assert "not a size; got many" in rows[4]["refusal"]["message"]
+    table = call("profile", "predict", one_profile, "--points", points).out.splitlines()
+    assert table[2].split()[:3] == ["3", "decode", "qwen2.5-0.5b,"]
+    assert table[4].split()[:3] == ["5", "decoding", "model"]
+    assert "points.csv:5: role: unknown role" in table[4]
+    points.write_text("role,model\nscore,m\n")
+    assert call("profile", "predict", one_profile, "--points", points).code == 2
+
+
 def test_predict_goes_further_only_on_request(call, one_profile, points):
     """`--allow-prior` answers beyond the measured, and marks it."""
     ran = call("profile", "predict", one_profile, "--points", points, "--allow-prior", "--format", "json")

@@ -70,6 +70,26 @@ def test_other_hardware_or_stack_is_ambiguous(differs):
         choose(_of(_profile("a"), _profile("b", **differs)), _question())
 
 
+def test_the_advice_names_the_columns_that_tell_apart():
+    """To fill a column that leaves two of three profiles is no way out."""
+    classes = _of(_profile("a"), _profile("b", gpu_class="b200"))
+    with pytest.raises(RefusedError, match=r"fill the column gpu_class \(h200_sxm, b200\)"):
+        choose(classes, _question())
+    three = _of(
+        _profile("a", precision="bf16"),
+        _profile("b", precision="fp8"),
+        _profile("c", precision="fp8", gpu_class="b200"),
+    )
+    with pytest.raises(
+        RefusedError, match=r"column precision \(bf16, fp8\) and gpu_class \(h200_sxm, b200\)"
+    ):
+        choose(three, _question())
+    with pytest.raises(RefusedError, match=r"fill the column gpu_class \(h200_sxm, b200\)"):
+        choose(three, _question(precision="fp8"))
+    with pytest.raises(RefusedError, match=r"fill the column profile \(a, b\)"):
+        choose(_of(_profile("a"), _profile("b", zero_stage=3)), _question())
+
+
 def test_equal_stacks_are_answered_by_the_first_name():
     """Two sets of one stack are both right; which one answered is said."""
     choice = choose(_of(_profile("h200b-x"), _profile("h200-x")), _question())

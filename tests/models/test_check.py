@@ -74,5 +74,7 @@ def test_without_matplotlib_the_extra_is_named(tmp_path, monkeypatch):
         return load(name, *rest, **more)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(InputError, match=r"pip install 'libra-plan\[plot\]'"):
+    with pytest.raises(
+        InputError, match=r"pip install '\.\[plot\]' from a checkout, or pip install matplotlib"
+    ):
         plot_checks([], tmp_path / "a.png")

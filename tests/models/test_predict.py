@@ -10,7 +10,7 @@ from libra_plan.errors import InputError
 from libra_plan.models.fit import fit_profile
 from libra_plan.models.predict import predict
 from libra_plan.models.query import Query
-from libra_plan.models.questions import Question
+from libra_plan.models.questions import BadQuestion, Question
 from libra_plan.profiles.catalog import load_profile, shipped_folder
 
 NAMES = [f"h200-qwen2.5-{size}-{phase}" for size in ("0.5b", "1.5b", "7b") for phase in ("decode", "train")]
@@ -134,3 +134,18 @@ def test_order_is_kept_whoever_answers(profiles, fit):
     assert [row.profile for row in rows] == [
         f"h200-qwen2.5-{size}-decode" for size in ("7b", "0.5b", "1.5b")
     ] * 2
+
+
+def test_a_row_nobody_answers_names_no_profile(profiles, fit):
+    """Whoever joins answers by profile must not count refusals as its answers."""
+    reason = InputError("unknown role", got="decoding")
+    asked = [
+        BadQuestion(2, {"role": "decoding"}, reason),
+        _question("decode", "qwen2.5-7b", 4, 1024),
+        _question("decode", "qwen2.5-7b", 4, 9_999_999),
+    ]
+    bad, good, outside = predict(profiles, asked, fit=fit, set_name="h200").rows
+    assert (bad.profile, outside.profile) == (None, None)
+    assert good.profile == "h200-qwen2.5-7b-decode"
+    assert bad.refusal.message == reason.message
+    assert outside.refusal.message

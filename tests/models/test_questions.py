@@ -49,16 +49,6 @@ def test_other_columns_are_left_alone_and_named(tmp_path):
         ("rol,model,batch\nscore,m,1\n", 1, "rename `rol`"),
         ("role,model,batch,seq_lne\nscore,m,1,2\n", 1, "did you mean `seq_len`?"),
         ("role,model,batch,batch\nscore,m,1,2\n", 1, "stands twice"),
-        ("role,model,batch\ndecoding,m,1\n", 2, "unknown role"),
-        ("role,model,batch\n,m,1\n", 2, "unknown role"),
-        ("role,model,batch\nscore,,1\n", 2, "no model"),
-        ("role,model,batch\nscore,m,\n", 2, "no batch"),
-        ("role,model,batch\nscore,m,many\n", 2, "not a size"),
-        ("role,model,batch\nscore,m,0\n", 2, "not a size"),
-        ("role,model,batch\nscore,m,nan\n", 2, "not a size"),
-        ("role,model,batch\nscore,m,-3\n", 2, "not a size"),
-        ("role,model,batch,tp\nscore,m,1,1.5\n", 2, "not a whole number"),
-        ("role,model,batch\nscore,m,1,2\n", 2, "wrong number of cells"),
         ('role,model,batch\nscore,"m,1\n', 2, "not valid CSV"),
     ],
 )
@@ -69,3 +59,28 @@ def test_a_wrong_table_says_where(tmp_path, text, line, said):
     assert said in caught.value.message
     if line is not None:
         assert caught.value.where.line == line
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "said"),
+    [
+        ("role,model,batch\ndecoding,m,1\n", 2, "unknown role"),
+        ("role,model,batch\n,m,1\n", 2, "unknown role"),
+        ("role,model,batch\nscore,,1\n", 2, "no model"),
+        ("role,model,batch\nscore,m,\n", 2, "no batch"),
+        ("role,model,batch\nscore,m,many\n", 2, "not a size"),
+        ("role,model,batch\nscore,m,0\n", 2, "not a size"),
+        ("role,model,batch\nscore,m,nan\n", 2, "not a size"),
+        ("role,model,batch\nscore,m,-3\n", 2, "not a size"),
+        ("role,model,batch,tp\nscore,m,1,1.5\n", 2, "not a whole number"),
+        ("role,model,batch\nscore,m,1,2\n", 2, "wrong number of cells"),
+        ("role,model,batch\ndecod,m,1\n", 2, "did you mean `decode`?"),
+    ],
+)
+def test_a_bad_row_does_not_hide_the_others(tmp_path, text, line, said):
+    """One slip in ten thousand rows must not cost the other answers; it is told with its line."""
+    bad, good = _read(tmp_path, text + "score,m,1" + "," * (text.count(",tp")) + "\n").rows
+    assert said in bad.reason.message
+    assert (bad.line, bad.reason.where.line, good.line) == (line, line, line + 1)
+    assert bad.said["role" if text.splitlines()[1][0] != "," else "model"]
+    assert good.phase == "score"
