@@ -14,7 +14,8 @@ from libra_plan.cli.plan_verbs import Form
 from libra_plan.errors import InputError, LaunchError
 
 if TYPE_CHECKING:
-    from libra_plan.planner.launch import LaunchReport
+    from libra_plan.planner.launch import AgentExit, LaunchReport
+    from libra_plan.planner.launch_host import AgentState
 
 __all__ = ["register"]
 
@@ -156,30 +157,41 @@ def launch(
         folder=folder,
         check_gpus=gpus_free,
         allow_unknown_gpus=unknown_gpus,
+        tell=_tell,
     )
     if form is Form.TABLE:
         _print_report(report, started=yes)
     else:
         render.print_data(render.as_data(report), form.value)
     if yes and not report.succeeded:
-        failed = [f"{one.task}/{one.role} status {one.status}" for one in report.exits if one.status]
+        failed = [f"{one.task}/{one.role} {one.outcome}" for one in report.exits if one.status != 0]
         raise LaunchError(
             "not every role ended well",
             got=", ".join(failed) or f"{len(report.survivors)} survivors",
-            way_out=f"see the logs in {folder}",
+            way_out=f"see the logs in {folder / 'logs'}",
         )
+
+
+def _tell(one: AgentState | AgentExit) -> None:
+    """Say at once what was started and what has ended: a launch may take days."""
+    from libra_plan.planner.launch import AgentExit
+
+    if isinstance(one, AgentExit):
+        render.note(f"ended: {one.task}/{one.role}: {one.outcome}")
+    else:
+        render.note(f"started: {one.task}/{one.role} (pid {one.pid}), log {one.log}")
 
 
 def _print_report(report: LaunchReport, *, started: bool) -> None:
     import shlex  # only here
 
-    for agent in report.agents:
+    for agent in () if started else report.agents:
         render.print_text(f"{agent.task}/{agent.role} on {agent.node}: {shlex.join(agent.argv)}")
     if not started:
         render.note(
             f"dry run: nothing was started; --yes starts {len(report.agents)} agents on {report.node}"
         )
     for one in report.exits:
-        render.print_text(f"{one.task}/{one.role}: status {one.status}")
+        render.print_text(f"{one.task}/{one.role}: {one.outcome}")
     for left in report.survivors:
         render.note(f"still running: {left}")

@@ -31,6 +31,7 @@ from libra_plan.planner.manifests.store import lock_folder
 __all__ = ["AgentExit", "LaunchReport", "Survivor", "launch"]
 
 _NOT_STARTED = 127  # the shell's status for a program that cannot be run
+_STOPPED = "stopped"
 _POLL_S = 0.05
 _SCAN_S = 0.2
 _SETTLE_S = 2.0  # for helpers that end a moment after their agent
@@ -45,6 +46,18 @@ class AgentExit:
     pid: int | None
     status: int | None
     note: str = ""
+
+    @property
+    def outcome(self) -> str:
+        """Say in words how it ended; a role that never ran has no status."""
+        if self.status is None:
+            return self.note or "not started"
+        if self.note == _STOPPED:
+            return f"{_STOPPED} (status {self.status})"
+        return f"status {self.status}" + (f" ({self.note})" if self.note else "")
+
+
+Tell = Callable[[AgentState | AgentExit], None]
 
 
 @dataclass(frozen=True)
@@ -85,6 +98,7 @@ def launch(
     options: AgentOptions | None = None,
     environment: Mapping[str, str] | None = None,
     clock: Callable[[], float] = time.monotonic,
+    tell: Tell = lambda _: None,
 ) -> LaunchReport:
     """Start the agents of a manifest on one node and wait until all have ended.
 
@@ -92,6 +106,7 @@ def launch(
     started, `folder` takes logs and the record of processes. `check_gpus` says which GPUs are
     free; unknown ones are refused unless `allow_unknown_gpus`. When a role fails, the others of its
     task are stopped with the task's stop signal and grace; SIGINT and SIGTERM stop all tasks so.
+    `tell` hears of every agent when it was started and when it has ended.
     """
     require_sound(manifest)
     here = host.this_node(manifest, node)
@@ -105,7 +120,8 @@ def launch(
         host.check_visible(here, agents, inherited)
         reports = host.check_gpus_free(here, agents, check_gpus, allow_unknown=allow_unknown_gpus)
         host.check_ports_free(agents)
-        run = _Run(manifest, here.id, folder, inherited, clock)
+        host.check_programs(agents, inherited)
+        run = _Run(manifest, here.id, folder, inherited, clock, tell)
         with _signals(run.interrupt):
             run.go(agents)
     return LaunchReport(here.id, agents, reports, tuple(run.exits), tuple(run.survivors), run.interrupted)
@@ -158,6 +174,7 @@ class _Run:
     folder: Path
     inherited: dict[str, str]
     clock: Callable[[], float]
+    tell: Tell
     live: list[_Running] = field(default_factory=list)
     exits: list[AgentExit] = field(default_factory=list)
     survivors: list[Survivor] = field(default_factory=list)
@@ -200,7 +217,7 @@ class _Run:
     def start(self, agent: Agent) -> None:
         """Start one agent in a session of its own, unless its task is already being stopped."""
         if self.signals or agent.task in self.deadlines:
-            self.exits.append(AgentExit(agent.task, agent.role, None, None, "not started"))
+            self._add_exit(AgentExit(agent.task, agent.role, None, None, "not started"))
             return
         log = self.folder / "logs" / agent.task / agent.role / f"g{self.generations[agent.task]:06d}.log"
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -216,7 +233,9 @@ class _Run:
                 )
         except OSError as problem:
             note = f"{agent.argv[0]} cannot be started: {problem.strerror}"
-            self.exits.append(AgentExit(agent.task, agent.role, None, _NOT_STARTED, note))
+            with log.open("a", encoding="utf-8") as output:
+                output.write(f"libra-plan: {note}\n")
+            self._add_exit(AgentExit(agent.task, agent.role, None, _NOT_STARTED, note))
             self._stop(agent.task)
             return
         record = AgentState(
@@ -229,6 +248,7 @@ class _Run:
         )
         self.live.append(_Running(agent, process, record))
         self._record(record)
+        self.tell(record)
 
     def _environment(self, agent: Agent) -> dict[str, str]:
         """Leave out what would speak for another launch, and torchrun defaults that nobody planned."""
@@ -268,16 +288,18 @@ class _Run:
     def _ended(self, running: _Running) -> None:
         self.live.remove(running)
         stopped = running.agent.task in self.deadlines
-        self._note_exit(running, "stopped" if stopped else "")
+        self._note_exit(running, _STOPPED if stopped else "")
         self._record(msgspec.structs.replace(running.record, status=running.process.returncode))
         if running.process.returncode != 0:
             self._stop(running.agent.task)
 
     def _note_exit(self, running: _Running, note: str) -> None:
         status = running.process.returncode
-        self.exits.append(
-            AgentExit(running.agent.task, running.agent.role, running.process.pid, status, note)
-        )
+        self._add_exit(AgentExit(running.agent.task, running.agent.role, running.process.pid, status, note))
+
+    def _add_exit(self, one: AgentExit) -> None:
+        self.exits.append(one)
+        self.tell(one)
 
     # ------------------------------------------------------------ stopping
 

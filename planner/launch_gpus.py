@@ -17,7 +17,8 @@ def gpus_free(node: str, gpus: tuple[GpuEntry, ...]) -> tuple[GpuReport, ...]:
     try:
         cards = read_cards()
     except InputError as error:
-        return tuple(GpuReport(f"{node}:{gpu.index}", GpuState.UNKNOWN, error.message) for gpu in gpus)
+        why = f"{error.what}: {error.got}"  # its way out is for who plans, not for who launches
+        return tuple(GpuReport(f"{node}:{gpu.index}", GpuState.UNKNOWN, why) for gpu in gpus)
     by_uuid = {card.uuid: card for card in cards}
     by_index = {card.index: card for card in cards}
     return tuple(

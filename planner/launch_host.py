@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
+import ipaddress
 import json
 import os
+import shutil
 import socket
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -28,6 +31,7 @@ __all__ = [
     "LaunchState",
     "check_gpus_free",
     "check_ports_free",
+    "check_programs",
     "check_visible",
     "gpus_unknown",
     "marked_processes",
@@ -40,6 +44,9 @@ __all__ = [
 
 MARK = "LIBRA_PLAN_LAUNCH_ID"  # in the environment of every process of a launch
 STATE_FILE = "launch.json"
+_INTERNET = (socket.AF_INET, socket.AF_INET6)
+_MOST_SHOWN = 20
+_GET_TORCHRUN = "pip install torch, or activate the environment that has it, so that torchrun is on PATH"
 
 
 class GpuState(str, Enum):
@@ -62,6 +69,11 @@ class GpuReport:
         return f"GPU {self.gpu} {self.state.value}" + (f" ({self.detail})" if self.detail else "")
 
 
+_WAYS = {
+    GpuState.BUSY: "stop their holders",
+    GpuState.UNKNOWN: "where you know that the unknown ones are free, add --allow-unknown-gpus",
+}
+
 GpuCheck = Callable[[str, tuple[GpuEntry, ...]], tuple[GpuReport, ...]]
 
 
@@ -77,22 +89,44 @@ def this_node(manifest: Manifest, name: str | None) -> NodeEntry:
     nodes = manifest.spec.nodes
     if name is None and len(nodes) == 1:
         return nodes[0]
-    names = {name} if name is not None else _own_names()
+    names = [name] if name is not None else _own_names()
     found = [node for node in nodes if node.id in names or (name is None and node.address in names)]
-    if len(found) != 1:
+    if len(found) == 1:
+        return found[0]
+    known = [node.id for node in nodes]
+    if name is not None:
+        near = difflib.get_close_matches(name, known, n=1)
         raise LaunchError(
-            "it is not clear which node of the manifest this host is",
-            got=name or ", ".join(sorted(names)),
-            allowed=", ".join(node.id for node in nodes),
-            way_out="name the node",
+            "the manifest has no such node",
+            got=f"--node {name}",
+            allowed=_some(known),
+            way_out=f"did you mean `--node {near[0]}`?" if near else "name one of these with --node",
         )
-    return found[0]
+    raise LaunchError(
+        "it is not clear which node of the manifest this host is",
+        got=f"this host is {', '.join(names)}" + "".join(f"; {node.id} fits" for node in found),
+        allowed=_some(known),
+        way_out=f"name it with --node, as in --node {(found or nodes)[0].id}",
+    )
 
 
-def _own_names() -> set[str]:
+def _some(names: list[str]) -> str:
+    more = len(names) - _MOST_SHOWN
+    return ", ".join(names[:_MOST_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def _own_names() -> list[str]:
+    """Give the names and addresses that other hosts may know this one by."""
     host = socket.gethostname()
-    addresses = {one.address for found in psutil.net_if_addrs().values() for one in found}
-    return {host, host.partition(".")[0], *addresses}
+    found = [one for each in psutil.net_if_addrs().values() for one in each]
+    texts = [one.address.partition("%")[0] for one in found if one.family in _INTERNET]
+    outside = [text for text in texts if not _is_local(text)]
+    return list(dict.fromkeys([host, host.partition(".")[0], *sorted(outside)]))
+
+
+def _is_local(text: str) -> bool:
+    address = ipaddress.ip_address(text)
+    return address.is_loopback or address.is_link_local
 
 
 def check_visible(node: NodeEntry, agents: Iterable[Agent], environment: Mapping[str, str]) -> None:
@@ -147,11 +181,21 @@ def check_gpus_free(
     if bad:
         raise LaunchError(
             f"GPUs of node {node.id} are not known to be free",
-            got="; ".join(str(report) for report in bad),
+            got="; ".join(_grouped(bad)),
             allowed=f"{len(reports)} free GPUs; {len(reports) - len(bad)} are",
-            way_out="stop their holders; where nothing can read the GPUs, say that unknown ones may be used",
+            way_out="; ".join(way for state, way in _WAYS.items() if any(one.state is state for one in bad)),
         )
     return tuple(reports)
+
+
+def _grouped(reports: Iterable[GpuReport]) -> Iterator[str]:
+    """Say once what is true of several GPUs."""
+    groups: dict[tuple[GpuState, str], list[str]] = {}
+    for report in reports:
+        groups.setdefault((report.state, report.detail), []).append(report.gpu)
+    for (state, detail), gpus in groups.items():
+        word = "GPU" if len(gpus) == 1 else "GPUs"
+        yield f"{word} {', '.join(gpus)} {state.value}" + (f" ({detail})" if detail else "")
 
 
 def check_ports_free(agents: Iterable[Agent]) -> None:
@@ -169,6 +213,34 @@ def check_ports_free(agents: Iterable[Agent]) -> None:
                     got=problem.strerror,
                     way_out="stop what listens there, or give the node another port range and solve again",
                 ) from None
+
+
+def check_programs(agents: Iterable[Agent], environment: Mapping[str, str]) -> None:
+    """Refuse to start when a program of a role is not found, before another role holds GPUs for it."""
+    missing: dict[str, list[str]] = {}
+    for agent in agents:
+        for program in _programs(agent.argv):
+            if shutil.which(program, path=environment.get("PATH", os.defpath)) is None:
+                missing.setdefault(program, []).append(f"{agent.task}/{agent.role}")
+    if missing:
+        program, roles = next(iter(missing.items()))
+        where = "cannot be run" if os.sep in program else "is not on PATH"
+        raise LaunchError(
+            f"{program} {where}, and roles are started with it",
+            got=_some(list(dict.fromkeys(roles))),
+            way_out=_GET_TORCHRUN
+            if program == "torchrun"
+            else "install it, or correct `command` in workload.yaml and solve again",
+        )
+
+
+def _programs(argv: tuple[str, ...]) -> Iterator[str]:
+    """Give the program of an agent, and the one that torchrun starts for it where that is no script."""
+    yield argv[0]
+    if "--" in argv:
+        at = argv.index("--")
+        if "--no-python" in argv[:at]:
+            yield argv[at + 1]
 
 
 class AgentState(msgspec.Struct, frozen=True, rename="camel", kw_only=True):

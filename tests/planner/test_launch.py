@@ -127,12 +127,66 @@ def test_a_failed_role_stops_its_task_and_no_other(tmp_path):
     assert not report.succeeded
 
 
-def test_a_program_that_does_not_exist_is_told_and_stops_its_task(tmp_path):
-    """The rest of the task must not wait for a role that never came."""
+def test_programs_that_are_not_there_are_refused_before_anything_starts(tmp_path):
+    """A task must not hold GPUs for a role that never comes."""
     task = plans.running("t", cpu=[CpuShare("a", "n0", 1)])
-    report = start(plans.manifest_of(plans.cluster(1), task, command=("/no/such/program",)), tmp_path)
-    assert [one.status for one in report.exits] == [127]
-    assert "/no/such/program cannot be started" in report.exits[0].note
+    with pytest.raises(LaunchError, match="/no/such/program cannot be run"):
+        start(plans.manifest_of(plans.cluster(1), task, command=("/no/such/program",)), tmp_path)
+    assert read_state(tmp_path) is None
+
+
+def test_torchrun_that_is_not_on_path_is_refused_with_what_to_do(tmp_path, monkeypatch):
+    """It is the first thing that goes wrong where the environment was not activated."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    environment = {**os.environ, "PATH": str(tmp_path)}
+    with pytest.raises(LaunchError) as caught:
+        start(plans.single_node(), tmp_path / "run", environment=environment, allow_unknown_gpus=True)
+    assert caught.value.what.startswith("torchrun is not on PATH")
+    assert caught.value.got == "grpo/actor, grpo/rollout"
+    assert "pip install torch" in caught.value.way_out
+    assert read_state(tmp_path / "run") is None
+
+
+def test_a_program_that_torchrun_would_start_is_looked_for_too(tmp_path, monkeypatch):
+    """torchrun itself would be found, and every rank would fail."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    (tmp_path / "torchrun").write_text("#!/bin/sh\n")
+    (tmp_path / "torchrun").chmod(0o755)
+    environment = {**os.environ, "PATH": str(tmp_path)}
+    task = plans.running("t", [plans.role("train", [["n0:0"]])])
+    manifest = plans.manifest_of(plans.cluster(1), task, command=("no-such-trainer", "--x"))
+    with pytest.raises(LaunchError, match="no-such-trainer is not on PATH"):
+        start(manifest, tmp_path / "run", environment=environment, allow_unknown_gpus=True)
+
+
+def test_a_program_that_cannot_be_run_is_told_in_its_log_and_stops_its_task(tmp_path):
+    """Who looks into the log of a role that never ran must find out why."""
+    broken = tmp_path / "broken"
+    broken.write_bytes(b"\x7fELF and nothing more")
+    broken.chmod(0o755)
+    cpu = [CpuShare(name, "n0", 1) for name in ("a", "b")]
+    manifest = plans.manifest_of(plans.cluster(1), plans.running("t", cpu=cpu), command=(str(broken),))
+    report = start(manifest, tmp_path / "run")
+    assert [one.status for one in report.exits] == [127, None]
+    assert [one.outcome for one in report.exits][1] == "not started"
+    text = (tmp_path / "run/logs/t/a/g000001.log").read_text()
+    assert text.startswith(f"libra-plan: {broken} cannot be started: ")
+
+
+def test_each_start_and_end_is_told_as_it_comes(tmp_path):
+    """A launch runs for days; who waits must see what runs."""
+    heard = []
+    script = (
+        "import os, sys, time; time.sleep(60 if os.environ['LIBRA_PLAN_ROLE'] == 'b' else 0.3); sys.exit(1)"
+    )
+    report = start(cpu_manifest(script, roles=("a", "b")), tmp_path, tell=heard.append)
+    assert [(type(one).__name__, one.role) for one in heard] == [
+        ("AgentState", "a"),
+        ("AgentState", "b"),
+        ("AgentExit", "a"),
+        ("AgentExit", "b"),
+    ]
+    assert [one.outcome for one in report.exits] == ["status 1", "stopped (status -15)"]
 
 
 @DROPS_A_HANDLE

@@ -6,12 +6,14 @@ import os
 import socket
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import plans
 import psutil
 import pytest
 
-from libra_plan.errors import LaunchError
+from libra_plan.errors import InputError, LaunchError
+from libra_plan.planner import launch_gpus
 from libra_plan.planner.launch_host import (
     MARK,
     AgentState,
@@ -60,8 +62,31 @@ def test_a_host_that_is_no_node_is_refused():
     with pytest.raises(LaunchError) as caught:
         this_node(manifest("n0:0", where=plans.cluster(1, 1)), None)
     assert caught.value.allowed == "n0, n1"
-    with pytest.raises(LaunchError):
+    assert "--node n0" in caught.value.way_out
+    with pytest.raises(LaunchError) as caught:
         this_node(manifest("n0:0", where=plans.cluster(1, 1)), "n7")
+    assert (caught.value.got, caught.value.allowed) == ("--node n7", "n0, n1")
+
+
+def test_an_unclear_host_is_named_as_others_know_it(monkeypatch):
+    """Hardware and loopback addresses tell nobody which node this is, and hide the one that does."""
+    found = {
+        "lo": [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")],
+        "eth0": [
+            (socket.AF_INET, "192.0.2.7"),
+            (socket.AF_INET6, "fe80::1%eth0"),
+            (socket.AF_INET6, "2001:db8::7"),
+            (socket.AF_PACKET, "0a:58:a9:fe:00:01"),
+        ],
+    }
+    shaped = {name: [SimpleNamespace(family=f, address=a) for f, a in each] for name, each in found.items()}
+    monkeypatch.setattr(psutil, "net_if_addrs", lambda: shaped)
+    monkeypatch.setattr(socket, "gethostname", lambda: "gpu7.lab")
+    with pytest.raises(LaunchError) as caught:
+        this_node(manifest("n0:0", where=plans.cluster(1, 1)), None)
+    assert caught.value.got == "this host is gpu7.lab, gpu7, 192.0.2.7, 2001:db8::7"
+    where = plans.Cluster("lab", (plans.node("a", 1, "192.0.2.1"), plans.node("b", 1, "2001:db8::7")))
+    assert this_node(manifest("a:0", where=where), None).id == "b"
 
 
 def test_gpus_hidden_from_the_caller_are_refused_with_all_three_numbers():
@@ -114,6 +139,29 @@ def test_unknown_is_not_free():
         check_gpus_free(node, agents, gpus_unknown, allow_unknown=False)
     (report,) = check_gpus_free(node, agents, gpus_unknown, allow_unknown=True)
     assert report.state is GpuState.UNKNOWN
+
+
+def test_what_is_true_of_all_gpus_is_told_once():
+    """Without NVML every GPU is unknown for one reason, and one flag is the way out."""
+    node, agents = here("n0:1", "n0:2", "n0:5")
+    with pytest.raises(LaunchError) as caught:
+        check_gpus_free(node, agents, gpus_unknown, allow_unknown=False)
+    assert caught.value.got == "GPUs n0:1, n0:2, n0:5 unknown (nothing reads the GPUs here)"
+    assert "--allow-unknown-gpus" in caught.value.way_out
+
+
+def test_nvml_that_does_not_answer_is_no_matter_of_other_verbs(monkeypatch):
+    """`launch` has neither --gpus nor --cluster, so its messages must not advise them."""
+
+    def no_cards():
+        raise InputError("the GPUs cannot be read", got="NVML: Driver Not Loaded", way_out="--gpus N")
+
+    monkeypatch.setattr(launch_gpus, "read_cards", no_cards)
+    node, agents = here("n0:1", "n0:2")
+    with pytest.raises(LaunchError) as caught:
+        check_gpus_free(node, agents, launch_gpus.gpus_free, allow_unknown=False)
+    assert caught.value.message.count("Driver Not Loaded") == 1
+    assert "--gpus N" not in caught.value.message
 
 
 def test_a_check_that_forgets_a_gpu_leaves_it_unknown():
