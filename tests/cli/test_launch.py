@@ -13,7 +13,7 @@ from cli_run import PROGRAM, environment, program
 @pytest.fixture
 def run(call, folder, tmp_path, monkeypatch):
     """Plan two tasks on one node, and leave nothing but /bin on PATH."""
-    assert call("solve", folder, "--gpus", 2, "--out", "run").code == 0
+    assert call("solve", folder, "--gpus", 4, "--out", "run").code == 0
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}/usr/bin{os.pathsep}/bin")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     return tmp_path / "run"
@@ -33,7 +33,7 @@ def test_without_torchrun_nothing_is_started(run, tmp_path):
 
 def test_progress_is_told_while_roles_run(run, tmp_path):
     """A launch whose output is piped to a file must show that it started, not only how it ended."""
-    (tmp_path / "torchrun").write_text("#!/bin/sh\nexec sleep 60\n")
+    (tmp_path / "torchrun").write_text("#!/bin/sh\nexec sleep 30\n")
     (tmp_path / "torchrun").chmod(0o755)
     words = [*PROGRAM, "launch", str(run), "--yes", "--allow-unknown-gpus"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}

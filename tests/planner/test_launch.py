@@ -148,7 +148,7 @@ def test_torchrun_that_is_not_on_path_is_refused_with_what_to_do(tmp_path, monke
 
 
 def test_a_program_that_torchrun_would_start_is_looked_for_too(tmp_path, monkeypatch):
-    """torchrun itself would be found, and every rank would fail."""
+    """Otherwise torchrun is found, and every rank fails."""
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     (tmp_path / "torchrun").write_text("#!/bin/sh\n")
     (tmp_path / "torchrun").chmod(0o755)
