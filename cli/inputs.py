@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from libra_plan.errors import ClusterError, InputError, WorkloadError
+from libra_plan.cli import render
+from libra_plan.errors import ClusterError, InputError, Where, WorkloadError
+from libra_plan.profiles.counting import counted
 
 if TYPE_CHECKING:
     from libra_plan.models.topology import Cluster
     from libra_plan.planner.manifests.manifest import Manifest
     from libra_plan.planner.problem import Problem
     from libra_plan.profiles.catalog import ProfilesFolder
+    from libra_plan.profiles.schema import ClusterFile
 
-__all__ = ["ClusterFlags", "Inputs", "read_cluster", "read_inputs", "read_manifest_at"]
+__all__ = ["ClusterFlags", "Inputs", "read_cluster", "read_inputs", "read_manifest_at", "set_aside_notes"]
 
 
 @dataclass(frozen=True)
@@ -87,6 +91,22 @@ def read_inputs(
     return Inputs(folder, cluster, problem, parent)
 
 
+def set_aside_notes(folder: ProfilesFolder) -> Iterator[str]:
+    """Tell of rows set aside in the profiles that the workload names.
+
+    Those of shipped profiles are known and the same for everybody: `validate` lists them.
+    """
+    from libra_plan.profiles.catalog import shipped_folder
+
+    roles = [role for task in (folder.workload.tasks if folder.workload else ()) for role in task.roles]
+    for name in dict.fromkeys(name for role in roles for name in role.profiles):
+        profile = folder.profiles[name]
+        aside = len(profile.set_aside)
+        if aside and profile.path.resolve().parent != shipped_folder().resolve():
+            verb = "is" if aside == 1 else "are"
+            yield f"warning: {counted(aside, 'row')} of {name} {verb} set aside; libra-plan validate says why"
+
+
 def read_manifest_at(path: Path) -> Manifest:
     """Read a manifest file, or the current one of a folder that `solve --out` wrote."""
     from libra_plan.planner.manifests.document import read_manifest
@@ -99,6 +119,7 @@ def read_cluster(folder: ProfilesFolder, flags: ClusterFlags) -> Cluster:
     """Build the cluster from --gpus, --local or --cluster, or else the folder's cluster.yaml."""
     from libra_plan.models.clusters import cluster_of, uniform_cluster
     from libra_plan.profiles.catalog import load_cluster
+    from libra_plan.profiles.wording import did_you_mean
 
     named = [flags.gpus is not None, flags.cluster is not None, flags.local]
     if sum(named) > 1:
@@ -116,19 +137,31 @@ def read_cluster(folder: ProfilesFolder, flags: ClusterFlags) -> Cluster:
                 "no profile was measured on this GPU class",
                 got=gpu_class,
                 allowed=", ".join(sorted(measured)),
-                way_out="name one of these with --gpu-class",
+                way_out=did_you_mean(gpu_class, measured) or "name one of these with --gpu-class",
             )
         return uniform_cluster(flags.gpus, gpu_class, measured[gpu_class], flags.gpus_per_node)
     if flags.cluster is not None:
-        return cluster_of(load_cluster(flags.cluster)[0], measured)
+        return cluster_of(_measured_on(load_cluster(flags.cluster)[0], flags.cluster, measured), measured)
     if folder.cluster is not None:
-        return cluster_of(folder.cluster, measured)
+        return cluster_of(_measured_on(folder.cluster, folder.path, measured), measured)
     raise InputError(
         "no cluster was named and the folder has no cluster.yaml",
         got=folder.path,
         allowed="--gpus N, --cluster FILE, --local or cluster.yaml in the folder",
         way_out="try --gpus 8",
     )
+
+
+def _measured_on(file: ClusterFile, path: Path, measured: dict[str, float]) -> ClusterFile:
+    """Refuse a cluster of which no GPU can be planned on: no profile was measured on its classes."""
+    from libra_plan.profiles.cluster_checks import unmeasured
+
+    said = unmeasured(file, measured)
+    if len(said) == len({node.gpu_class for node in file.nodes}):
+        raise ClusterError("; ".join(said), way_out="or measure a profile there", where=Where(str(path)))
+    for line in said:
+        render.note(f"warning: {line}")
+    return file
 
 
 def _measured_mib(folder: ProfilesFolder) -> dict[str, float]:
@@ -158,7 +191,7 @@ def _only_class(measured: dict[str, float]) -> str:
         return next(iter(measured))
     raise ClusterError(
         "--gpus N needs to know which GPUs",
-        got=f"{len(measured)} GPU classes in the profiles",
+        got=f"{counted(len(measured), 'GPU class', 'GPU classes')} in the profiles",
         allowed=", ".join(sorted(measured)) or "none: there is no profile",
         way_out="add --gpu-class",
     )

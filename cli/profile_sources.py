@@ -112,6 +112,7 @@ def import_(
         Path | None, typer.Argument(metavar="SOURCE", help="File, or folder of files, to import.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder that takes the profiles.")] = None,
+    replace: Annotated[bool, typer.Option(help="Write over profiles of the same id in --out.")] = False,
     list_: Annotated[bool, typer.Option("--list", help="List the formats and the facts to state.")] = False,
     form: FormOption = Form.TABLE,
 ) -> None:
@@ -133,7 +134,7 @@ def import_(
         )
     facts = facts_from_flags(_flags(context.args))
     with writing(out):
-        folders, report = import_profile(format_name, source, out, facts)
+        folders, report = import_profile(format_name, source, out, facts, replace=replace)
     for line in report.warnings:
         render.note(f"warning: {line}")
     for each in report.quarantined:

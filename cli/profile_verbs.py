@@ -13,6 +13,7 @@ import typer
 from libra_plan.cli import render
 from libra_plan.cli.faults import writing
 from libra_plan.cli.plan_verbs import AllowPrior, Form, FormOption
+from libra_plan.profiles.counting import counted
 
 if TYPE_CHECKING:
     from libra_plan.models.check import ProfileCheck
@@ -36,6 +37,10 @@ ProfilesPath = Annotated[
     Path, typer.Argument(help="Profiles folder, or one profile's folder; `profiles` is the shipped one.")
 ]
 _WORST = 10
+_COVERED = (
+    "covered: share of the points, each predicted without its group, that lie within the bounds stated for "
+    "them (time: both sides, meant to hold 90 % of the time; memory: the upper bound, 95 %)"
+)
 _REPEATED = ("role", "model", "precision", "recompute", "mode", "batch", "seq_len", "isl", "osl", "tp")
 
 
@@ -47,7 +52,7 @@ def fit(profiles: ProfilesPath, form: FormOption = Form.TABLE) -> None:
     """Fit and print coefficients."""
     begun = time.perf_counter()
     fits = {name: _fit(profile) for name, profile in _load(profiles).items()}
-    render.note(f"{len(fits)} profiles fitted in {time.perf_counter() - begun:.2f} s")
+    render.note(f"{counted(len(fits), 'profile')} fitted in {time.perf_counter() - begun:.2f} s")
     if form is not Form.TABLE:
         data = {name: [_coefficients(each) for each in fitted.fits] for name, fitted in fits.items()}
         render.print_data(data, form.value)
@@ -126,7 +131,8 @@ def predict(
         render.note(line)
     refused = sum(row.refusal is not None for row in answers.rows)
     render.note(
-        f"{len(answers.rows)} rows, {refused} refused, in {time.perf_counter() - begun:.2f} s, fits included"
+        f"{counted(len(answers.rows), 'row')}, {refused} refused, "
+        f"in {time.perf_counter() - begun:.2f} s, fits included"
     )
     pairs = list(zip(questions.rows, answers.rows, strict=True))
     if form is Form.TABLE:
@@ -181,7 +187,11 @@ def _coefficients(fit_: LayoutFit) -> dict[str, Any]:
 
 def _curve_cells(quantity: str, fit_: LayoutFit, curve: Curve | None) -> list[str]:
     if curve is None:
-        return [quantity, str(fit_.samples), "no fit", "", ""]
+        from libra_plan.models.layout_fit import why_no_curve
+
+        reason = why_no_curve(fit_, quantity.partition(" ")[0])
+        places = "" if quantity.startswith("memory") else str(fit_.samples)
+        return [quantity, places, f"no fit: {reason}", "", ""]
     words = " ".join(f"{key}={value:.4g}" for key, value in _numbers(curve.form).items())
     bounds = f"−{-math.expm1(-curve.inside_low):.1%} +{math.expm1(curve.inside_high):.1%}"
     return [quantity, str(len(curve.samples)), type(curve.form).__name__.removesuffix("Form"), bounds, words]
@@ -195,12 +205,33 @@ def _numbers(form: Any) -> dict[str, float]:
 
 def _print_checks(checks: list[ProfileCheck], worst: int) -> None:
     rows = [
-        [check.profile, str(each.layout), *_errors(each.time), *_errors(each.memory)]
+        [
+            check.profile,
+            str(each.layout),
+            *_errors(each.time),
+            *_errors(each.memory),
+            "; ".join(
+                f"{name}: {why}" for name, why in (("time", each.no_time), ("memory", each.no_memory)) if why
+            ),
+        ]
         for check in checks
         for each in check.layouts
     ]
-    columns = ["profile", "layout", "time median", "p90", "covered", "memory median", "p90", "covered"]
+    columns = [
+        "profile",
+        "layout",
+        "time median",
+        "p90",
+        "covered",
+        "memory median",
+        "p90",
+        "covered",
+        "why not",
+    ]
+    if not any(row[-1] for row in rows):
+        columns, rows = columns[:-1], [row[:-1] for row in rows]
     render.print_table(columns, rows, right=range(2, 8))
+    render.print_text(_COVERED)
     listed = sorted((point for check in checks for point in check.left_out), key=lambda p: -abs(p.error))
     if not listed or not worst:
         return
@@ -227,7 +258,7 @@ def _print_checks(checks: list[ProfileCheck], worst: int) -> None:
 
 def _errors(errors: Errors | None) -> list[str]:
     if errors is None:
-        return ["?", "?", "?"]
+        return ["–", "–", "–"]
     return [f"{errors.median:.2%}", f"{errors.p90:.2%}", f"{errors.covered:.0%}"]
 
 

@@ -11,6 +11,7 @@ import typer
 
 from libra_plan.cli.layout import table_text
 from libra_plan.errors import InputError
+from libra_plan.profiles.counting import counted
 
 if TYPE_CHECKING:
     from libra_plan.models.topology import Cluster
@@ -166,7 +167,7 @@ def _print_map(cluster: Cluster, plan: Plan) -> None:
 
 
 def _span(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{names[0]} … {names[-1]} ({len(names)} nodes)"
+    return names[0] if len(names) == 1 else f"{names[0]} … {names[-1]} ({counted(len(names), 'node')})"
 
 
 def _print_proof(plan: Plan) -> None:
@@ -174,7 +175,7 @@ def _print_proof(plan: Plan) -> None:
     objective = _OBJECTIVES.get(proof.policy, "Σ weight × fair share")
     _say(
         f"{proof.status.value}: {objective} = {proof.objective:.6f}, no plan exceeds {proof.bound:.6f} "
-        f"(gap {proof.gap:.2e}; bounds: {_named(proof.bounds)}; {proof.columns} columns)"
+        f"(gap {proof.gap:.2e}; bounds: {_named(proof.bounds)}; {counted(proof.columns, 'column')})"
     )
     if proof.baselines:
         _say(f"for comparison: {_named(proof.baselines)}")
@@ -225,12 +226,13 @@ def print_explanation(explanation: Explanation) -> None:
         _say(f"{task.task}: {task.bottleneck} takes {task.share:.0%} of the step")
         _say(f"  binds: {task.binding}")
         if task.one_more_gpu_gain is not None and task.gpus_needed is not None:
-            plural = "GPU" if task.gpus_needed == 1 else "GPUs"
-            _say(f"  {task.gpus_needed} more {plural}: {task.one_more_gpu_gain:+.1%} throughput")
+            _say(f"  {counted(task.gpus_needed, 'more GPU')}: {task.one_more_gpu_gain:+.1%} throughput")
         for line in task.notes:
             _say(f"  {line}")
         for other in task.alternatives:
-            _say(f"  {other.arrangement}: step {_seconds(other.step_time_s)} s on {other.gpus} GPUs")
+            _say(
+                f"  {other.arrangement}: step {_seconds(other.step_time_s)} s on {counted(other.gpus, 'GPU')}"
+            )
     for more in explanation.one_more_gpu:
         goes = ", ".join(more.goes_to) or "no task"
         _say(f"one more {more.gpu_class}: objective {more.gain:+.4f}, goes to {goes}{_prices(more)}")

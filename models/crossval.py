@@ -16,6 +16,7 @@ from libra_plan.models.conformal import upper_quantile
 from libra_plan.models.curve import (
     FEW_MEMORY,
     FEW_TIME,
+    LEAST_POINTS,
     MEMORY_LEVEL,
     REPEAT_NOISE,
     TIME_LEVEL,
@@ -25,6 +26,7 @@ from libra_plan.models.curve import (
     launch_bound,
 )
 from libra_plan.models.fit import FittedProfile
+from libra_plan.models.layout_fit import LayoutFit, why_no_curve
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.soft_floor import SoftFloorForm
 
@@ -44,24 +46,35 @@ class Errors:
 
 @dataclass(frozen=True, slots=True)
 class LayoutErrors:
-    """Errors of one layout; None where nothing was fitted or no group could be left out."""
+    """Errors of one layout; None where nothing was fitted or no group could be left out.
+
+    `no_time` and `no_memory` say why there are none.
+    """
 
     layout: Layout
     time: Errors | None
     memory: Errors | None
+    no_time: str | None = None
+    no_memory: str | None = None
 
 
 def cross_validate(
     fitted: FittedProfile, *, keep: Callable[[Sample], bool] = lambda sample: True
 ) -> tuple[LayoutErrors, ...]:
     """Give the errors of every layout, over the samples that `keep` accepts."""
-    return tuple(
-        LayoutErrors(
-            fit.layout,
-            None if fit.time is None else errors_of([fit.time], keep),
-            None if fit.memory is None else errors_of([fit.memory], keep, one_sided=True),
-        )
-        for fit in fitted.fits
+    return tuple(_layout_errors(fit, keep) for fit in fitted.fits)
+
+
+def _layout_errors(fit: LayoutFit, keep: Callable[[Sample], bool]) -> LayoutErrors:
+    time = None if fit.time is None else errors_of([fit.time], keep)
+    memory = None if fit.memory is None else errors_of([fit.memory], keep, one_sided=True)
+    no_group = f"without any of its groups fewer than {LEAST_POINTS} places are left"
+    return LayoutErrors(
+        fit.layout,
+        time,
+        memory,
+        None if time is not None else why_no_curve(fit, "time") or no_group,
+        None if memory is not None else why_no_curve(fit, "memory") or no_group,
     )
 
 

@@ -14,9 +14,10 @@ from libra_plan.models.forms import Place, places_of
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.recipes import MEMORY, TIME
 from libra_plan.models.samples import LayoutRows, Row, memory_samples, time_samples
+from libra_plan.profiles.counting import counted
 from libra_plan.profiles.schema import Phase
 
-__all__ = ["LayoutFit", "RanksSample", "Reach", "fit_layout", "reach"]
+__all__ = ["LayoutFit", "RanksSample", "Reach", "fit_layout", "reach", "why_no_curve"]
 
 
 class RanksSample(msgspec.Struct, frozen=True):
@@ -53,6 +54,23 @@ class Reach:
     octaves: float | None
     total_octaves: float
     held_at: Place
+
+
+def why_no_curve(fit: LayoutFit, quantity: str) -> str | None:
+    """Say why `time` or `memory` of a layout has no curve; None when it has one."""
+    if quantity == "time":
+        if fit.time is not None:
+            return None
+        return f"{_places(fit.samples)} with a time, a fit needs {LEAST_POINTS}"
+    if fit.memory is not None:
+        return None
+    if fit.memory_column is None:
+        return "no memory measured"
+    return f"fewer than {LEAST_POINTS} places with {fit.memory_column}"
+
+
+def _places(number: int) -> str:
+    return counted(number, "place") if number else "no place"
 
 
 def fit_layout(phase: Phase, rows: LayoutRows) -> LayoutFit:

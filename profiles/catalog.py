@@ -14,6 +14,7 @@ import msgspec
 from libra_plan.errors import ClusterError, InputError, ProfileError, Where, WorkloadError
 from libra_plan.profiles import cluster_checks, physics, wording, workload_checks
 from libra_plan.profiles.document import Document, decode, read_document, shown
+from libra_plan.profiles.gpus import implausible_memory
 from libra_plan.profiles.points import PointsTable, read_points
 from libra_plan.profiles.schema import ClusterFile, Point, ProfileFile, SwitchingFile, WorkloadFile
 
@@ -157,6 +158,9 @@ def load_profile(folder: str | Path) -> LoadedProfile:
         raise ProfileError(
             "the points must lie beside the profile", got=profile.points, where=document.where("points")
         )
+    wrong = implausible_memory(profile.hardware.gpu_class, profile.hardware.memory_mib)
+    if wrong is not None:
+        raise ProfileError(**wrong, where=document.where("hardware.memory_mib"))
     table = read_points(folder / profile.points, profile.phase)
     _check_digest(profile, table, document)
     kept, aside = physics.sift(table.rows, profile)
@@ -213,6 +217,9 @@ def load_folder(path: str | Path, *, library: Iterable[Path] | None = None) -> P
     for profile in profiles.values():
         digests.update(profile.digests)
         warnings += profile.warnings
+    if cluster is not None and profiles:
+        classes = sorted({profile.file.hardware.gpu_class for profile in profiles.values()})
+        warnings += cluster_checks.unmeasured(cluster, classes)
     return ProfilesFolder(
         root, workload, cluster, profiles, switching, dict(sorted(digests.items())), tuple(warnings)
     )

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from libra_plan.errors import ClusterError
+from libra_plan.profiles import wording
 from libra_plan.profiles.document import Document
+from libra_plan.profiles.gpus import implausible_memory
 from libra_plan.profiles.schema import ClusterFile, NodeSpec
 
-__all__ = ["check"]
+__all__ = ["check", "unmeasured"]
 
 
 def check(cluster: ClusterFile, document: Document) -> None:
@@ -34,6 +38,7 @@ def check(cluster: ClusterFile, document: Document) -> None:
                 f"`{name}` has a price, but no node is of that GPU class",
                 got=name,
                 allowed=", ".join(classes),
+                way_out=wording.did_you_mean(name, classes),
                 where=document.where(f"price_per_gpu_hour.{name}"),
             )
 
@@ -59,6 +64,7 @@ def _check_node(node: NodeSpec, key: str, document: Document) -> None:
             got=f"{node.port_first} and {node.port_last}",
             where=document.where(f"{key}.port_first" if node.port_first != 24000 else f"{key}.port_last"),
         )
+    _check_memory(node, key, document)
     indices: dict[int, int] = {}
     for position, gpu in enumerate(node.gpus):
         if gpu.index in indices:
@@ -68,6 +74,30 @@ def _check_node(node: NodeSpec, key: str, document: Document) -> None:
                 where=document.where(f"{key}.gpus[{position}].index"),
             )
         indices[gpu.index] = position
+
+
+def _check_memory(node: NodeSpec, key: str, document: Document) -> None:
+    stated = [(f"{key}.gpu_memory_mib", node.gpu_memory_mib)]
+    stated += [
+        (f"{key}.gpus[{position}].memory_mib", gpu.memory_mib) for position, gpu in enumerate(node.gpus)
+    ]
+    for at, memory_mib in stated:
+        wrong = None if memory_mib is None else implausible_memory(node.gpu_class, memory_mib)
+        if wrong is not None:
+            raise ClusterError(**wrong, where=document.where(at))
+
+
+def unmeasured(cluster: ClusterFile, measured: Collection[str]) -> list[str]:
+    """Say which GPU classes of a cluster no profile was measured on: nothing can be planned there.
+
+    `measured` are the classes of the profiles, and of those that can be borrowed.
+    """
+    return [
+        f"no profile was measured on GPU class {name}; "
+        + (wording.did_you_mean(name, measured) or f"measured: {wording.some_of(name, measured)}")
+        for name in dict.fromkeys(node.gpu_class for node in cluster.nodes)
+        if name not in measured
+    ]
 
 
 def _check_uuids(node: NodeSpec, key: str, document: Document, uuids: dict[str, str]) -> None:

@@ -13,6 +13,8 @@ import msgspec
 
 from libra_plan.errors import ProfileError, Where
 from libra_plan.profiles import physics
+from libra_plan.profiles.counting import counted
+from libra_plan.profiles.document import shown
 from libra_plan.profiles.importers.base import Draft, Rejected, gpu_memory_mib
 from libra_plan.profiles.importers.facts import ImportFacts, demand
 from libra_plan.profiles.importers.records import Source, read_source
@@ -39,32 +41,32 @@ class ImportReport:
 
 
 def import_profile(
-    format_name: str, source: str | Path, target_dir: str | Path, facts: ImportFacts
+    format_name: str, source: str | Path, target_dir: str | Path, facts: ImportFacts, *, replace: bool = False
 ) -> tuple[tuple[Path, ...], ImportReport]:
     """Write a profile folder per role or stack found in `source`; give them with the report.
 
     Rows that cannot be true are kept out, listed in the report and in `quarantined.csv` of their
-    folder. Raises InputError for facts that only the user knows, ProfileError when no row is left.
+    folder. Raises InputError for facts that only the user knows, ProfileError when no row is left or,
+    without `replace`, when a profile of the same id is there: then nothing is written.
     """
     format_ = find_format(format_name)
     demand(facts, format_.needs, f"a source of format {format_.name}", str(source))
     read = read_source(source, format_.endings)
     reading = format_.read(read, facts)
-    folders: list[Path] = []
+    made: list[tuple[ProfileFile, list[Point], list[Rejected]]] = []
     kept: dict[str, int] = {}
     quarantined, warnings = list(reading.rejected), list(reading.warnings)
     for draft in reading.drafts:
-        points, aside = _sound(draft, _profile(draft, read, facts, format_name))
+        profile = _profile(draft, read, facts, format_name)
+        points, aside = _sound(draft, profile)
         quarantined += aside
         if not any(point.status == "ok" for point in points):
             warnings.append(f"{draft.id}: no row can be used, nothing is written")
             continue
         kept[draft.id] = len(points)
         warnings += _thin(draft, points)
-        profile = _profile(draft, read, facts, format_name)
-        folders.append(write_folder(Path(target_dir), profile, points, _HEADER))
-        _list_quarantined(folders[-1], aside)
-    if not folders:
+        made.append((profile, points, aside))
+    if not made:
         first = quarantined[0] if quarantined else None
         raise ProfileError(
             "no row of the source can be used",
@@ -73,7 +75,24 @@ def import_profile(
             way_out="check the format's name and the facts given by flags",
             where=Where(str(source)),
         )
-    return tuple(folders), ImportReport(kept, tuple(quarantined), tuple(dict.fromkeys(warnings)))
+    target = Path(target_dir)
+    if not replace:
+        _refuse_existing(target, [profile.id for profile, _, _ in made])
+    folders = tuple(write_folder(target, profile, points, _HEADER) for profile, points, _ in made)
+    for folder, (_, _, aside) in zip(folders, made, strict=True):
+        _list_quarantined(folder, aside)
+    return folders, ImportReport(kept, tuple(quarantined), tuple(dict.fromkeys(warnings)))
+
+
+def _refuse_existing(target: Path, names: Sequence[str]) -> None:
+    there = [name for name in names if (target / name / "profile.yaml").exists()]
+    if there:
+        raise ProfileError(
+            f"{counted(len(there), 'profile')} of this name already there",
+            got=", ".join(there),
+            way_out="--replace writes over; --id NAME makes another profile",
+            where=Where(shown(target)),
+        )
 
 
 def _profile(draft: Draft, read: Source, facts: ImportFacts, format_name: str) -> ProfileFile:
@@ -155,7 +174,7 @@ def _thin(draft: Draft, points: Sequence[Point]) -> list[str]:
         place = (point.batch_sequences, point.seq_len_tokens, point.prompt_tokens, point.output_tokens)
         places.setdefault((point.tp, point.pp, point.cp, point.ep), set()).add(place)
     return [
-        f"{draft.id}: {len(found)} places at tp {layout[0]}, a fit needs {LEAST_PLACES}"
+        f"{draft.id}: {counted(len(found), 'place')} at tp {layout[0]}, a fit needs {LEAST_PLACES}"
         for layout, found in sorted(places.items())
         if len(found) < LEAST_PLACES
     ]

@@ -55,7 +55,9 @@ SELECTIONS: tuple[dict[str, str], ...] = (
 def import_shipped(source: str | Path, target_dir: str | Path) -> tuple[ImportReport, ...]:
     """Write every shipped serving profile under `target_dir`."""
     return tuple(
-        import_profile("aiconfigurator", source, target_dir, facts_from_flags({**_COMMON, **selection}))[1]
+        import_profile(
+            "aiconfigurator", source, target_dir, facts_from_flags({**_COMMON, **selection}), replace=True
+        )[1]
         for selection in SELECTIONS
     )
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
+from profile_files import write_profile
+
+from libra_plan.models.curve import MEMORY_LEVEL, TIME_LEVEL
 
 POINTS = (
     "role,model,precision,recompute,mode,batch,seq_len\n"
@@ -81,6 +84,29 @@ def test_fit_and_check_of_one_profile(call, one_profile):
     (checked,) = json.loads(call("profile", "check", one_profile, "--format", "json", "--worst", 3).out)
     assert checked["layouts"][0]["time"]["median"] < 0.05
     assert len(checked["worst"]) == 3
+
+
+def test_what_cannot_be_fitted_or_checked_says_why(call, tmp_path):
+    """A question mark sends people to the source code."""
+    table = "batch_sequences,seq_len_tokens,time_s\n" + "".join(f"{n},512,{n}\n" for n in (1, 2, 4))
+    write_profile(tmp_path / "few", points=table)
+    fit = call("profile", "fit", tmp_path / "few").out
+    assert "no fit: 3 places with a time, a fit needs 6" in fit
+    assert "no fit: no memory measured" in fit
+    check = call("profile", "check", tmp_path / "few").out
+    assert "time: 3 places with a time, a fit needs 6; memory: no memory measured" in check
+    assert "?" not in fit + check
+    (data,) = json.loads(call("profile", "check", tmp_path / "few", "--format", "json").out)
+    assert data["layouts"][0]["no_memory"] == "no memory measured"
+
+
+def test_the_table_of_a_check_says_what_covered_means(call, one_profile):
+    """The word alone can mean anything; the levels are those the bounds are made for."""
+    out = call("profile", "check", one_profile, "--worst", 0).out
+    assert "covered: share of the points" in out.splitlines()[-1]
+    assert f"{TIME_LEVEL:.0%}".replace("%", " %") in out
+    assert f"{MEMORY_LEVEL:.0%}".replace("%", " %") in out
+    assert "why not" not in out
 
 
 def test_check_as_a_table_lists_the_worst_with_their_lines(call, one_profile):

@@ -12,7 +12,7 @@ from libra_plan.profiles.catalog import find_folder, load_folder, load_profile, 
 
 
 def test_the_shipped_folder_is_right() -> None:
-    """What users run first: three tasks, the sets of measured profiles, one set of switching costs, no cluster."""
+    """What users run first: three tasks, the measured profiles, one set of switching costs, no cluster."""
     folder = load_folder(shipped_folder(), library=())
     assert folder.workload is not None
     assert [task.id for task in folder.workload.tasks] == ["agent-7b", "reward-1.5b", "eval-7b"]
@@ -180,3 +180,25 @@ def test_an_unknown_profile_is_told_with_all_that_can_be_named(tmp_path: Path) -
     assert caught.value.way_out == "did you mean `h200-qwen2.5-0.5b-train`?"
     assert caught.value.where is not None
     assert caught.value.where.key == "tasks[0].roles[1].profiles[0]"
+
+
+def test_a_profile_of_gigabytes_is_refused(tmp_path: Path) -> None:
+    """Every plan on it would be refused for memory, far from the slip."""
+    folder = write_profile(tmp_path)
+    data = profile_data()
+    data["hardware"]["memory_mib"] = 141
+    (folder / "profile.yaml").write_text(yaml.safe_dump(data), encoding="utf-8")
+    with pytest.raises(ProfileError, match="MiB, not GB") as caught:
+        load_profile(folder)
+    assert caught.value.where is not None
+    assert caught.value.where.key == "hardware.memory_mib"
+
+
+def test_a_misspelt_class_of_the_cluster_is_warned_of(tmp_path: Path) -> None:
+    """The folder's profiles say which classes can be planned on."""
+    root = write_folder(tmp_path)
+    (root / "cluster.yaml").write_text(
+        "schema_version: 1\nnodes: [{id: a, gpu_class: h200_smx, gpu_count: 1}]\n", encoding="utf-8"
+    )
+    (warning,) = load_folder(root, library=()).warnings
+    assert warning.endswith("GPU class h200_smx; did you mean `h200_sxm`?")

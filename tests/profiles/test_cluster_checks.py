@@ -6,6 +6,8 @@ import pytest
 
 from libra_plan.errors import ClusterError
 from libra_plan.profiles.catalog import load_cluster
+from libra_plan.profiles.cluster_checks import unmeasured
+from libra_plan.profiles.schema import ClusterFile, NodeSpec
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -28,6 +30,14 @@ CASES = {
     "index twice": (
         "\n - {id: a, gpu_class: h, gpus: [{index: 0}, {index: 0}]}",
         r"nodes\[0\]\.gpus\[1\]\.index: two GPUs of node `a` have the index 0",
+    ),
+    "gigabytes": (
+        "\n - {id: a, gpu_class: h200_sxm, gpu_count: 8, gpu_memory_mib: 141}",
+        r"c\.yaml:3: nodes\[0\]\.gpu_memory_mib: .*MiB, not GB\?; got 141 MiB; allowed: 71578 to 157471 MiB",
+    ),
+    "megabytes of one card": (
+        "\n - {id: a, gpu_class: h100_sxm, gpus: [{index: 0}, {index: 1, memory_mib: 100000}]}",
+        r"nodes\[0\]\.gpus\[1\]\.memory_mib: .*got 100000 MiB",
     ),
     "uuid twice": (
         "\n - {id: a, gpu_class: h, gpus: [{index: 0, uuid: GPU-1}]}"
@@ -53,3 +63,28 @@ def test_the_example_cluster_loads() -> None:
     cluster, digest = load_cluster(EXAMPLES / "cluster.yaml")
     assert [node.id for node in cluster.nodes] == ["node-a", "node-b"]
     assert len(digest) == 64
+
+
+def test_a_class_we_do_not_know_is_not_judged(tmp_path: Path) -> None:
+    """A small card is not a mistake."""
+    path = tmp_path / "c.yaml"
+    nodes = "[{id: a, gpu_class: t4, gpu_count: 1, gpu_memory_mib: 15360}]"
+    path.write_text(f"schema_version: 1\nnodes: {nodes}\n", encoding="utf-8")
+    assert load_cluster(path)[0].nodes[0].gpu_memory_mib == 15360
+
+
+@pytest.mark.parametrize(
+    ("classes", "measured", "said"),
+    [
+        (("h200_smx",), ("h100_sxm", "h200_sxm"), ["did you mean `h200_sxm`?"]),
+        (("b300", "h200_sxm"), ("h200_sxm",), ["measured: h200_sxm"]),
+        (("h200_sxm",), ("h200_sxm",), []),
+    ],
+)
+def test_a_class_nobody_measured_is_told_with_the_nearest(classes, measured, said) -> None:
+    """A misspelt class would leave its GPUs idle without a word."""
+    nodes = tuple(NodeSpec(id=f"n{at}", gpu_class=name, gpu_count=1) for at, name in enumerate(classes))
+    lines = unmeasured(ClusterFile(schema_version=1, nodes=nodes), measured)
+    assert len(lines) == len(said)
+    for line, part in zip(lines, said, strict=True):
+        assert line.endswith(part)

@@ -41,9 +41,12 @@ GIVEN: dict[str, tuple[str, dict[str, str]]] = {
 
 
 def import_sample(name, target, **changes):
-    """Import the sample of a format; `changes` replace flags (None takes one away), `source` the file."""
+    """Import the sample of a format; `changes` replace flags (None takes one away), `source` the file.
+
+    `replace` allows to write over what is there.
+    """
     file, flags = GIVEN[name]
-    source = changes.pop("source", SAMPLES / file)
+    source, replace = changes.pop("source", SAMPLES / file), changes.pop("replace", False)
     changed = {**flags, **{key.replace("_", "-"): value for key, value in changes.items()}}
     facts = facts_from_flags({key: value for key, value in changed.items() if value is not None})
-    return import_profile(name, source, target, facts)
+    return import_profile(name, source, target, facts, replace=replace)

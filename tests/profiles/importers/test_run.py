@@ -1,6 +1,7 @@
 """Every format from its sample to a profile that loads."""
 
 import json
+import shutil
 
 import pytest
 from importing import GIVEN, SAMPLES, import_sample
@@ -41,7 +42,8 @@ def test_what_is_imported_is_a_profile_that_loads_whole(name, tmp_path):
 def test_a_second_import_changes_nothing(name, tmp_path):
     """The output depends on source and facts alone."""
     first = {p.name: p.read_bytes() for f in import_sample(name, tmp_path)[0] for p in f.iterdir()}
-    second = {p.name: p.read_bytes() for f in import_sample(name, tmp_path)[0] for p in f.iterdir()}
+    again, _ = import_sample(name, tmp_path, replace=True)
+    second = {p.name: p.read_bytes() for f in again for p in f.iterdir()}
     assert first == second
 
 
@@ -159,3 +161,30 @@ def test_repeats_are_merged_or_none_is_believed(tmp_path):
     assert points[16].time_low_s < points[16].time_s < points[16].time_high_s
     assert 32 not in points
     assert [item.reason[:30] for item in report.quarantined] == ["repeats of one measurement var"] * 2
+
+
+def test_gigabytes_for_a_known_class_are_refused(tmp_path):
+    """141 GB written as MiB would keep out every row for want of memory."""
+    with pytest.raises(InputError, match="MiB, not GB"):
+        import_sample("vllm-serve", tmp_path, gpu_memory_mib="141")
+
+
+def test_a_profile_that_is_there_is_not_written_over(tmp_path):
+    """Another source with the same facts has the same id: the first profile would be gone."""
+    (first,), _ = import_sample("vllm-serve", tmp_path)
+    before = (first / "points.csv").read_bytes()
+    with pytest.raises(ProfileError, match="--replace") as caught:
+        import_sample("vllm-serve", tmp_path)
+    assert caught.value.got == first.name
+    assert (first / "points.csv").read_bytes() == before
+    (again,), _ = import_sample("vllm-serve", tmp_path, replace=True)
+    assert again == first
+
+
+def test_nothing_is_written_when_one_of_several_is_there(tmp_path):
+    """Half an import is a folder nobody can trust."""
+    folders, _ = import_sample("verl", tmp_path / "a")
+    shutil.copytree(folders[-1], tmp_path / "b" / folders[-1].name)
+    with pytest.raises(ProfileError, match="--replace"):
+        import_sample("verl", tmp_path / "b")
+    assert [each.name for each in (tmp_path / "b").iterdir()] == [folders[-1].name]
