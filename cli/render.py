@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from libra_plan.cli.layout import table_text
+from libra_plan.cli.node_ranges import node_ranges, node_spans
 from libra_plan.errors import InputError
 from libra_plan.profiles.counting import counted
 
@@ -93,8 +94,7 @@ def _print_roles(problem: Problem, plan: Plan) -> None:
                     f"{pool.peak_mib / 1024:.1f}/{memory / 1024:.1f}",
                 ]
             )
-        for share in running.cpu:
-            rows.append(["", share.role, f"{share.workers} workers", f"{share.node} (CPU)", "", "", "", ""])
+        rows += _cpu_rows(running)
     print_table(
         ["task", "role", "layout", "GPUs", "stage s", "origin", "role GiB", "GPU GiB (upper bound)"],
         rows,
@@ -102,13 +102,24 @@ def _print_roles(problem: Problem, plan: Plan) -> None:
     )
 
 
+def _cpu_rows(running: RunningTask) -> list[list[str]]:
+    """Give a row for each CPU role and number of workers a node, its nodes as ranges."""
+    nodes: dict[tuple[str, int], list[str]] = {}
+    for share in running.cpu:
+        nodes.setdefault((share.role, share.workers), []).append(share.node)
+    rows = []
+    for (role, workers), names in nodes.items():
+        each = " a node" if len(names) > 1 else ""
+        rows.append(["", role, f"{workers} workers{each}", f"{node_ranges(names)} (CPU)", "", "", "", ""])
+    return rows
+
+
 def _print_tasks(problem: Problem, plan: Plan) -> None:
     rows = []
     for running in plan.running:
         task = problem.task_of[running.task]
         step = running.column.step_time_s
-        times = {role.role: role.choice.option.time_s.value for role in running.roles}
-        slowest = max(times, key=lambda name: times[name])
+        slowest, share = running.column.bottleneck
         rows.append(
             [
                 running.task + (" (moved)" if running.moved else ""),
@@ -116,7 +127,7 @@ def _print_tasks(problem: Problem, plan: Plan) -> None:
                 str(running.column.gpus),
                 _shape(running),
                 f"{_seconds(step.value)} ({_seconds(step.low)} – {_seconds(step.high)})",
-                f"{slowest} {times[slowest] / sum(times.values()):.0%}",
+                f"{slowest} {share:.0%}",
                 "?" if task.samples_per_step is None else f"{task.samples_per_step / step.value:.3g}",
                 "?" if task.tokens_per_step is None else f"{task.tokens_per_step / step.value:,.0f}",
                 f"{running.normalised:.3f}",
@@ -160,14 +171,15 @@ def _print_map(cluster: Cluster, plan: Plan) -> None:
     for node in cluster:
         drawn = " ".join(owner.get(gpu.id, "·") for gpu in node.gpus)
         lines.setdefault(drawn, []).append(node.id)
-    width = max(len(_span(names)) for names in lines.values())
-    for drawn, names in lines.items():
-        _say(f"{_span(names).ljust(width)}  {drawn}")
+    spans = {drawn: _span(names) for drawn, names in lines.items()}
+    width = max(map(len, spans.values()))
+    for drawn, span in spans.items():
+        _say(f"{span.ljust(width)}  {drawn}")
     _say("  ".join([*(f"{letter} = {task}" for task, letter in letters.items()), "· = free"]))
 
 
 def _span(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{names[0]} … {names[-1]} ({counted(len(names), 'node')})"
+    return names[0] if len(names) == 1 else f"{node_ranges(names)} ({counted(len(names), 'node')})"
 
 
 def _print_proof(plan: Plan) -> None:
@@ -273,12 +285,15 @@ def _pool_of(running: RunningTask, role: str) -> Pool:
 
 
 def _by_node(gpus: Sequence[str]) -> str:
-    """Write `node0:0-3,6` for GPUs by node."""
+    """Write `node0:0-3,6` for GPUs by node, `node0…node9:0-7` for nodes with the same ones."""
     nodes: dict[str, list[int]] = {}
     for gpu in gpus:
         node, _, index = gpu.rpartition(":")
         nodes.setdefault(node, []).append(int(index))
-    return " ".join(f"{node}:{_ranges(sorted(indices))}" for node, indices in nodes.items())
+    alike: dict[str, list[str]] = {}
+    for node, indices in nodes.items():
+        alike.setdefault(_ranges(sorted(indices)), []).append(node)
+    return " ".join(f"{span}:{indices}" for indices, names in alike.items() for span in node_spans(names))
 
 
 def _ranges(indices: Sequence[int]) -> str:

@@ -110,6 +110,18 @@ class Column:
         """Give the throughput, steps per second."""
         return 1.0 / self.step_time_s.value
 
+    @property
+    def bottleneck(self) -> tuple[str, float]:
+        """Give the role that takes longest, and its share of the step (others may overlap with it)."""
+        times = {
+            choice.role: choice.option.time_s.value
+            for phase in self.phases
+            for pool in phase.pools
+            for choice in pool.choices
+        }
+        role = max(times, key=lambda name: times[name])
+        return role, times[role] / self.step_time_s.value
+
 
 @dataclass(frozen=True, slots=True)
 class PlacedRole:

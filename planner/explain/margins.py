@@ -239,10 +239,7 @@ def _differences(problem: Problem, plan: Plan, other: Plan) -> Iterator[str]:
 
 def _way(running: RunningTask) -> str:
     phases = [
-        " | ".join(
-            " + ".join(f"{c.role} {c.option.form}" for c in pool.choices)
-            for pool in phase.pools
-        )
+        " | ".join(" + ".join(f"{c.role} {c.option.form}" for c in pool.choices) for pool in phase.pools)
         for phase in running.column.phases
     ]
     return f"{' ; '.join(phases)} on {running.column.gpus} GPUs"

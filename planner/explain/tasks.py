@@ -48,30 +48,18 @@ def explain_task(problem: Problem, running: RunningTask) -> TaskExplanation:
     """Say what binds one running task and how else it could run."""
     task = problem.task_of[running.task]
     columns = columns_of(task, problem.cluster).columns
-    role, share = _bottleneck(running.column)
+    role, share = running.column.bottleneck
     larger = _next_faster(columns, running.column)
     return TaskExplanation(
         task=running.task,
         bottleneck=role,
         share=share,
-        binding=_binding(task, running.column, larger),
+        binding=_binding(task, running.column, larger, len(problem.cluster.gpus)),
         one_more_gpu_gain=None if larger is None else larger.steps_per_s / running.column.steps_per_s - 1.0,
         gpus_needed=None if larger is None else larger.gpus - running.column.gpus,
         notes=_notes(running.column, role),
         alternatives=_alternatives(task, problem.cluster, running.column.gpus),
     )
-
-
-def _bottleneck(column: Column) -> tuple[str, float]:
-    """Find the role that takes most of the step's time, and its share of all roles' time."""
-    times = {
-        choice.role: choice.option.time_s.value
-        for phase in column.phases
-        for pool in phase.pools
-        for choice in pool.choices
-    }
-    role = max(times, key=lambda name: times[name])
-    return role, times[role] / sum(times.values())
 
 
 def _next_faster(columns: Sequence[Column], now: Column) -> Column | None:
@@ -84,7 +72,7 @@ def _next_faster(columns: Sequence[Column], now: Column) -> Column | None:
     return min(larger, key=lambda column: (column.gpus, column.step_time_s.value), default=None)
 
 
-def _binding(task: Task, column: Column, larger: Column | None) -> str:
+def _binding(task: Task, column: Column, larger: Column | None, gpus: int) -> str:
     """Name the limit that keeps the task from being faster."""
     if larger is not None:
         return f"GPUs: {larger.gpus - column.gpus} more would make it faster"
@@ -93,7 +81,12 @@ def _binding(task: Task, column: Column, larger: Column | None) -> str:
     for role in task.gpu_roles:
         if role.max_gpus is not None and _role_gpus(column, role.id) >= role.max_gpus:
             return f"max_gpus {role.max_gpus} of role {role.id}"
-    role_id, _ = _bottleneck(column)
+    role_id, _ = column.bottleneck
+    options = next(role.options for role in task.gpu_roles if role.id == role_id)
+    most = max(option.gpus for option in options)
+    smallest = min(option.layout.gpus_per_replica for option in options)
+    if _role_gpus(column, role_id) == most and max(column.gpus, most) + smallest > gpus:
+        return f"GPUs: the cluster has no more than {gpus}"
     return f"role {role_id}: no layout or number of replicas measured so far is faster"
 
 

@@ -131,11 +131,18 @@ def _not_worth_it(each: TaskCandidates, t: int, choice: Choice, search: Search |
     if _only_money_is_missing(search, must_run, worth, now):
         return QueuedTask(name, "budget", f"{name}: {_BLOCKED['budget'].format(smallest=smallest)}")
     then = sum(search.tasks[u].candidates[c].worth for u, c in forced.choice.items())
+    if now - then <= 5e-4:
+        return QueuedTask(
+            name,
+            "worth",
+            f"{name}: could run, but a plan with it is worth no more ({then:.3f}) and the tie went to the "
+            "others; raise its weight or add GPUs",
+        )
     return QueuedTask(
         name,
         "worth",
         f"{name}: would run on {search.tasks[t].candidates[forced.choice[t]].column.gpus} GPUs, but the "
-        f"plan would then be worth {then:.3f} instead of {now:.3f}; raise its weight or add GPUs",
+        f"plan would then be worth {then:.3f} instead of {now:.3f}; raise its weight, add GPUs or let --policy max-min serve everybody",
     )
 
 
