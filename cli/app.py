@@ -11,7 +11,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from libra_plan import __version__
-from libra_plan.cli import manifest_verbs, plan_verbs, profile_sources, profile_verbs, render
+from libra_plan.cli import manifest_verbs, plan_verbs, profile_sources, profile_verbs, render, schema_verb
 from libra_plan.cli.faults import Interrupted, UsageFault, line_of
 from libra_plan.cli.settings import default_map, name_variables
 from libra_plan.errors import LibraError
@@ -37,6 +37,7 @@ app = typer.Typer(
 )
 plan_verbs.register(app)
 manifest_verbs.register(app)
+schema_verb.register(app)
 app.add_typer(profile_verbs.app, name="profile")
 profile_sources.register(profile_verbs.app)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from libra_plan.profiles.descriptions import DESCRIPTIONS
 from libra_plan.profiles.schema import ClusterFile, ProfileFile, SwitchingFile, WorkloadFile
 
 __all__ = ["FILES", "schema_files"]
@@ -23,12 +24,15 @@ _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def schema_files() -> dict[str, str]:
-    """Make the text of each `<name>.schema.json`, dialect 2020-12, unknown keys refused."""
+    """Make the text of each `<name>.schema.json`, dialect 2020-12, unknown keys refused, keys described."""
     return {f"{name}.schema.json": _schema(name, shape) for name, shape in FILES.items()}
 
 
 def _schema(name: str, shape: type[msgspec.Struct]) -> str:
     schema = msgspec.json.schema(shape)
+    for struct, part in schema["$defs"].items():
+        for key, expected in part["properties"].items():
+            expected["description"] = DESCRIPTIONS[struct][key]
     head = {"$schema": _DIALECT, "$id": f"urn:libra-plan:schema:{name}:1", "title": f"libra-plan {name} file"}
     return json.dumps({**head, **schema}, indent=2, ensure_ascii=False) + "\n"
 

@@ -49,7 +49,7 @@ def in_documents():
 
 def parsed(line):
     """Parse a command line as the program would; give the last command, what it takes, and what is left."""
-    words = shlex.split(line, comments=True)[1:]
+    words = shlex.split(line.partition(" > ")[0], comments=True)[1:]
     command, context = COMMAND, COMMAND.make_context("libra-plan", list(words))
     while hasattr(command, "commands"):
         name, command, rest = command.resolve_command(context, [*context._protected_args, *context.args])

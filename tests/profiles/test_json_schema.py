@@ -10,6 +10,7 @@ from jsonschema import Draft202012Validator
 from profile_files import profile_data, workload_data
 
 from libra_plan.profiles.catalog import shipped_folder
+from libra_plan.profiles.descriptions import DESCRIPTIONS
 from libra_plan.profiles.json_schema import FILES, main, schema_files
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -74,3 +75,32 @@ def test_what_the_reader_refuses_the_schema_refuses() -> None:
     validator("workload").validate(workload_data())
     for name, data in wrong:
         assert not validator(name).is_valid(data), data
+
+
+def test_every_key_is_described_and_nothing_else() -> None:
+    """What an editor shows beside a key must be there, and must not speak of keys that are gone."""
+    known: dict[str, set[str]] = {}
+    for text in schema_files().values():
+        for name, part in json.loads(text)["$defs"].items():
+            known[name] = set(part["properties"])
+            assert all(len(each["description"]) > 5 for each in part["properties"].values()), name
+    assert known == {name: set(keys) for name, keys in DESCRIPTIONS.items()}
+
+
+@pytest.mark.parametrize(
+    ("struct", "key", "said"),
+    [
+        ("CouplingSpec", "staleness_steps", "1 or more for async"),
+        ("CouplingSpec", "groups", "required for pipelined"),
+        ("NodeSpec", "gpu_count", "either this or `gpus`"),
+        ("RoleSpec", "workers", "env"),
+        ("RoleSpec", "verdict_tokens", "required when"),
+        ("RoleSpec", "mixed_layouts", "not with `pinned_gpus`"),
+        ("TaskSpec", "team", "`quotas`"),
+        ("TaskSpec", "waited_s", "`aging_s`"),
+        ("Histogram", "edges_tokens", "one more than `counts`"),
+    ],
+)
+def test_what_only_the_reader_checks_is_said(struct: str, key: str, said: str) -> None:
+    """A file that the schema passes and the reader refuses must be no surprise."""
+    assert said in DESCRIPTIONS[struct][key]

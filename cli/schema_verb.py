@@ -1,0 +1,42 @@
+"""`schema`: print the published JSON Schema of a file, for editors."""
+
+from __future__ import annotations
+
+from enum import Enum
+from importlib import resources
+from typing import Annotated
+
+import typer
+
+from libra_plan.cli import render
+
+__all__ = ["register"]
+
+_SCHEMA = (
+    "Print the JSON Schema of a kind of file; with it editors complete keys and mark mistakes.\n\n"
+    "Example: libra-plan schema workload > workload.schema.json"
+)
+
+
+class SchemaName(str, Enum):
+    """The kinds of files that have a schema."""
+
+    WORKLOAD = "workload"
+    CLUSTER = "cluster"
+    PROFILE = "profile"
+    SWITCHING = "switching"
+    MANIFEST = "manifest"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb."""
+    app.command(help=_SCHEMA)(schema)
+
+
+def schema(name: Annotated[SchemaName, typer.Argument(metavar="NAME", help="Kind of file.")]) -> None:
+    """Print a schema as it is published."""
+    if name is SchemaName.MANIFEST:
+        file = resources.files("libra_plan.planner.manifests") / "manifest.schema.json"
+    else:
+        file = resources.files("libra_plan.profiles") / "schemas" / f"{name.value}.schema.json"
+    render.print_text(file.read_text(encoding="utf-8").rstrip("\n"))

@@ -1,0 +1,35 @@
+"""`schema`: what editors need, from the installed package."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from libra_plan.cli.schema_verb import SchemaName
+from libra_plan.profiles.catalog import shipped_folder
+from libra_plan.profiles.json_schema import FILES, schema_files
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_schema_is_printed_as_published(call, name):
+    """Whoever copies a workload has no checkout to point its first line to."""
+    ran = call("schema", name)
+    assert ran.code == 0
+    assert ran.out == schema_files()[f"{name}.schema.json"]
+
+
+def test_the_manifest_has_one_too(call):
+    """Programs that read plans check them."""
+    assert json.loads(call("schema", "manifest").out)["$schema"].startswith("https://json-schema.org/")
+    assert {each.value for each in SchemaName} == {*FILES, "manifest"}
+
+
+def test_the_shipped_workload_says_how_to_get_its_schema(call):
+    """Its first line must be true wherever it is copied: the file is written by the command beside it."""
+    head = (shipped_folder() / "workload.yaml").read_text(encoding="utf-8").splitlines()[:3]
+    file = re.fullmatch(r"# yaml-language-server: \$schema=(\S+)", head[0])[1]
+    command, target = re.search(r"libra-plan (.*) > (\S+)\)", "".join(head)).groups()
+    assert target == file
+    assert call(*command.split()).code == 0
