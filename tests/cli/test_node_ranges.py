@@ -1,0 +1,44 @@
+"""Many nodes are written as ranges, and a range never claims a node that is not in it."""
+
+from __future__ import annotations
+
+import re
+
+from cli_run import train_task, write_workload
+from hypothesis import given
+from hypothesis import strategies as st
+
+from libra_plan.cli.node_ranges import node_ranges, node_spans
+
+
+def test_numbers_count_and_not_their_spelling():
+    """`node10` follows `node9`, not `node1`."""
+    names = [f"node{at}" for at in (10, 1, 0, 9, 8, 2, 12)]
+    assert node_spans(names) == ["node0…node2", "node8…node10", "node12"]
+    assert node_spans(["rack-a", "rack-b"]) == ["rack-a", "rack-b"]
+
+
+@given(st.sets(st.integers(0, 60), min_size=1))
+def test_spans_hold_exactly_the_nodes(numbers):
+    """A reader who counts the nodes of the spans must come to the nodes of the plan."""
+    read = set()
+    for span in node_spans([f"n{number}" for number in numbers]):
+        first, _, last = span.partition("…")
+        read |= set(range(int(first[1:]), int((last or first)[1:]) + 1))
+    assert read == numbers
+
+
+def test_a_line_stays_a_line():
+    """Every second of a thousand nodes is no range; the map says where it begins and ends."""
+    text = node_ranges([f"node{at}" for at in range(0, 1000, 2)])
+    assert text == "node0 node2 node4 node6 … node998"
+
+
+def test_a_plan_on_many_nodes_is_one_to_read(call, tmp_path):
+    """The cell of a role on sixteen nodes was 160 characters wide."""
+    task = train_task("a", samples=4096)
+    task["min_gpus"] = 64
+    ran = call("solve", write_workload(tmp_path / "w", [task]), "--gpus", 128, "--gpus-per-node", 4)
+    assert ran.code == 0, ran.err
+    assert re.search(r"node0…node[0-9]+:0-3 ", ran.out), ran.out
+    assert max(map(len, ran.out.splitlines())) < 160
