@@ -13,7 +13,7 @@ import typer
 from libra_plan import __version__
 from libra_plan.cli import manifest_verbs, plan_verbs, profile_sources, profile_verbs, render, schema_verb
 from libra_plan.cli.faults import Interrupted, UsageFault, line_of
-from libra_plan.cli.settings import default_map, name_variables
+from libra_plan.cli.settings import default_map, name_variables, unknown_variables
 from libra_plan.errors import LibraError
 
 __all__ = ["app", "main", "run"]
@@ -60,6 +60,8 @@ def _before(
     ] = False,
 ) -> None:
     defaults, path = default_map(config, context.command)
+    for line in unknown_variables(os.environ, context.command, "LIBRA_PLAN"):
+        render.note(f"warning: {line}")
     context.default_map = defaults
     context.meta["settings"] = path
 

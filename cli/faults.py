@@ -13,7 +13,7 @@ import typer
 
 from libra_plan.errors import InputError, LibraError, Where
 
-__all__ = ["Interrupted", "UsageFault", "line_of", "writing"]
+__all__ = ["Interrupted", "UsageFault", "line_of", "printable", "writing"]
 
 # Typer uses Click, or brings a Click of its own: the class is found through one that Typer exports.
 UsageFault: Any = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")

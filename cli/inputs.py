@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from libra_plan.cli import render
+from libra_plan.cli.cross_checks import check_gpu_names, memory_notes
 from libra_plan.errors import ClusterError, InputError, Where, WorkloadError
 from libra_plan.profiles.counting import counted
 
@@ -72,6 +73,7 @@ def read_inputs(
             way_out="start from the shipped one: profiles/workload.yaml",
         )
     cluster = read_cluster(folder, flags)
+    check_gpu_names(folder, cluster)
     cache = cache_folder(os.environ)
     problem = price(
         folder,
@@ -124,7 +126,7 @@ def read_cluster(folder: ProfilesFolder, flags: ClusterFlags) -> Cluster:
     named = [flags.gpus is not None, flags.cluster is not None, flags.local]
     if sum(named) > 1:
         raise InputError("more than one cluster was named", allowed="one of --gpus, --cluster, --local")
-    measured = _measured_mib(folder)
+    measured = measured_mib(folder)
     if flags.local:
         from libra_plan.planner.telemetry.local import local_cluster
         from libra_plan.planner.telemetry.nvml import read_cards
@@ -161,10 +163,12 @@ def _measured_on(file: ClusterFile, path: Path, measured: dict[str, float]) -> C
         raise ClusterError("; ".join(said), way_out="or measure a profile there", where=Where(str(path)))
     for line in said:
         render.note(f"warning: {line}")
+    for line in memory_notes(file, measured):
+        render.note(line)
     return file
 
 
-def _measured_mib(folder: ProfilesFolder) -> dict[str, float]:
+def measured_mib(folder: ProfilesFolder) -> dict[str, float]:
     """Map each GPU class to the smallest memory a profile of the workload was measured with, MiB."""
     found: dict[str, float] = {}
     named = set()

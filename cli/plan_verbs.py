@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from libra_plan.cli import render
-from libra_plan.cli.faults import writing
+from libra_plan.cli.faults import printable, writing
 from libra_plan.cli.inputs import ClusterFlags, Inputs, read_inputs, read_manifest_at
 from libra_plan.cli.solving import verified_plan
+from libra_plan.errors import InputError, ManifestError
 
 if TYPE_CHECKING:
     from libra_plan.planner.manifests.manifest import Manifest
     from libra_plan.planner.plan import Plan
     from libra_plan.planner.solvers.base import SolveParams
+    from libra_plan.profiles.schema import WorkloadFile
 
 __all__ = ["Form", "PolicyName", "register"]
 
@@ -133,6 +135,7 @@ def solve(
     from libra_plan.planner.manifests.document import manifest_to_json, manifest_to_yaml
 
     flags = ClusterFlags(gpus, gpus_per_node, gpu_class, cluster, local)
+    _check_picture(picture)
     parent = _parent(running, out)
     inputs = read_inputs(
         profiles,
@@ -144,7 +147,7 @@ def solve(
         ahead_steps=ahead_steps,
     )
     inputs = replace(inputs, problem=replace(inputs.problem, budget_per_hour=budget))
-    _warn(inputs)
+    _warn(inputs, ahead_steps)
     plan = verified_plan(inputs.problem, _params(time_limit, gap, deterministic, seed, solver))
     manifest = _settle(inputs, plan, name, out)
     if form is Form.TABLE:
@@ -164,8 +167,17 @@ def _parent(running: Path | None, out: Path | None) -> Manifest | None:
         return None
     from libra_plan.planner.manifests.store import read_current
 
-    with writing(out):
-        stored = read_current(out)
+    try:
+        with writing(out):
+            stored = read_current(out)
+    except ManifestError as wrong:
+        raise ManifestError(
+            f"the folder's manifest cannot be planned from: {wrong.what}",
+            got=wrong.got,
+            allowed=wrong.allowed,
+            way_out="move it away to start anew, or name another folder with --out",
+            where=wrong.where,
+        ) from None
     for line in stored.notes:
         render.note(line)
     return stored.manifest
@@ -200,6 +212,17 @@ def _settle(inputs: Inputs, plan: Plan, name: str, out: Path | None) -> Manifest
     return manifest
 
 
+def _check_picture(picture: Path | None) -> None:
+    """Refuse what is no SVG before anything is solved."""
+    if picture is not None and picture.suffix.lower() != ".svg":
+        raise InputError(
+            "--picture draws SVG, and the file says otherwise",
+            got=printable(picture),
+            allowed="a file that ends in .svg",
+            way_out=f"--picture {printable(picture.with_suffix('.svg')) if picture.name else 'plan.svg'}",
+        )
+
+
 def _draw(picture: Path, inputs: Inputs, plan: Plan) -> None:
     from libra_plan.cli.picture import plan_svg
     from libra_plan.planner.manifests.store import write_atomically
@@ -217,8 +240,10 @@ def _params(time_limit: float, gap: float, deterministic: bool, seed: int, solve
     )
 
 
-def _warn(inputs: Inputs) -> None:
+def _warn(inputs: Inputs, ahead_steps: int | None) -> None:
     workload = inputs.folder.workload
+    if workload is not None and ahead_steps is not None:
+        _say_without_history(workload, ahead_steps)
     roles = [role for task in workload.tasks for role in task.roles] if workload is not None else []
     for name in dict.fromkeys(name for role in roles for name in role.profiles):
         aside = len(inputs.folder.profiles[name].set_aside)
@@ -231,6 +256,18 @@ def _warn(inputs: Inputs) -> None:
             f"assumed per GPU: {(node.cpu_cores or 0) / per_gpu:g} CPU cores and "
             f"{(node.host_memory_mib or 0) / per_gpu / 1024:g} GiB of host memory "
             "(give --cluster to state them)"
+        )
+
+
+def _say_without_history(workload: WorkloadFile, ahead_steps: int) -> None:
+    """Say which tasks have no history of lengths to forecast from."""
+    without = [task.id for task in workload.tasks if not task.work_per_step.history_tokens]
+    if len(without) == len(workload.tasks):
+        render.note(f"--ahead-steps {ahead_steps} changes nothing: no task states history_tokens")
+    elif without:
+        render.note(
+            f"--ahead-steps {ahead_steps}: lengths as stated, for want of history_tokens, for "
+            f"{', '.join(without)}"
         )
 
 
@@ -282,7 +319,7 @@ def explain(
         ahead_steps=ahead_steps,
     )
     inputs = replace(inputs, problem=replace(inputs.problem, budget_per_hour=budget))
-    _warn(inputs)
+    _warn(inputs, ahead_steps)
     params = _params(time_limit, gap, deterministic, seed, solver)
     plan = verified_plan(inputs.problem, params)
     explanation = run(inputs.problem, plan, params)

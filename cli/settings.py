@@ -7,7 +7,7 @@ of its flag: `--time-limit` of `solve` is `solve: {time-limit: 5}` and LIBRA_PLA
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,11 +16,22 @@ from libra_plan.errors import InputError, Where
 if TYPE_CHECKING:
     from libra_plan.profiles.document import Document
 
-__all__ = ["SETTINGS", "default_map", "name_variables"]
+__all__ = ["SETTINGS", "default_map", "name_variables", "unknown_variables"]
 
 SETTINGS = "libra-plan.yaml"
 _ONLY_AS_FLAGS = frozenset({"help", "yes", "version"})
 """What must be asked for each time: `launch --yes` starts processes."""
+
+
+_FOLDERS = ("LIBRA_PLAN_CACHE", "LIBRA_PLAN_PROFILES")
+_OF_ROLES = frozenset(
+    "LIBRA_PLAN_" + name
+    for name in (
+        *("TASK", "ROLE", "NODE", "GENERATION", "MANIFEST_DIGEST", "CHECKPOINT_DIR", "SHARE_GROUP", "TP"),
+        *("PP", "CP", "EP", "DP", "MEMORY_MODE", "MIX", "GPU_UUIDS", "WORKERS", "FOLDER", "LAUNCH_ID"),
+    )
+)
+"""What launchers tell roles; the program may well be run inside one."""
 
 
 def default_map(config: str | None, program: Any) -> tuple[dict[str, object], str | None]:
@@ -48,6 +59,30 @@ def name_variables(command: Any, prefix: str) -> None:
             parameter.show_envvar = False  # one sentence of the help tells them all
     for name, verb in getattr(command, "commands", {}).items():
         name_variables(verb, f"{prefix}_{name}")
+
+
+def unknown_variables(names: Iterable[str], program: Any, prefix: str) -> list[str]:
+    """Say which environment variables look like ours and are read by nobody: misspelt, most likely."""
+    options = dict(_variables(program, prefix))
+    known = {*_FOLDERS, *_OF_ROLES, *(name for name, read in options.items() if read)}
+    said = []
+    for name in sorted(set(names) - known):
+        if options.get(name) is False:
+            said.append(f"{name} is not read: the option can only be given on the command line")
+        elif name.startswith(f"{prefix}_"):
+            near = difflib.get_close_matches(name, [*_FOLDERS, *options], n=1)
+            said.append(f"{name} is not read" + (f"; did you mean {near[0]}?" if near else ""))
+    return said
+
+
+def _variables(command: Any, prefix: str) -> Iterator[tuple[str, bool]]:
+    """Give the variable of every option, and whether it is read."""
+    for parameter in command.params:
+        if parameter.param_type_name == "option":
+            name = f"{prefix}_{_flag(parameter)}".replace("-", "_").upper()
+            yield name, not _only_as_flag(parameter)
+    for name, verb in getattr(command, "commands", {}).items():
+        yield from _variables(verb, f"{prefix}_{name}")
 
 
 def _flag(parameter: Any) -> str:

@@ -1,19 +1,36 @@
-"""What `validate` reads and says: a profiles folder, one profile, a cluster, a workload, a manifest."""
+"""What `validate` reads and says: a profiles folder, one profile, a cluster, a manifest."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
+
+from libra_plan.cli import render
+from libra_plan.cli.cross_checks import check_gpu_names, memory_notes, unknown_memory
+from libra_plan.cli.inputs import measured_mib
 from libra_plan.errors import InputError
 from libra_plan.models.clusters import cluster_of
 from libra_plan.planner.manifests.check import require_sound
 from libra_plan.planner.manifests.document import read_manifest
+from libra_plan.planner.manifests.emitted import INDEX
 from libra_plan.planner.manifests.manifest import KIND
-from libra_plan.profiles.catalog import load_cluster, load_folder, load_profile
-from libra_plan.profiles.document import read_document
+from libra_plan.planner.manifests.store import CURRENT
+from libra_plan.profiles.catalog import ProfilesFolder, load_cluster, load_folder, load_profile
+from libra_plan.profiles.document import read_document, shown
+from libra_plan.profiles.schema import ClusterFile
 
 __all__ = ["describe"]
+
+_ALLOWED = (
+    "a profiles folder (workload.yaml, cluster.yaml, sub-folders with profile.yaml), a profile's folder, "
+    "a folder of `solve --out` (manifest.json), a cluster file, a manifest"
+)
+_CLUSTER_KEYS = {field.encode_name for field in msgspec.structs.fields(ClusterFile)} - {
+    "schema_version",
+    "name",
+}
 
 
 def describe(path: Path) -> Iterator[str]:
@@ -22,42 +39,82 @@ def describe(path: Path) -> Iterator[str]:
         yield from _folder(path)
         return
     data = read_document(path).data
-    if isinstance(data, dict) and data.get("kind") == KIND:
-        manifest = read_manifest(path)
-        require_sound(manifest)
-        gpus = {
-            gpu for task in manifest.spec.tasks for role in task.roles for r in role.replicas for gpu in r
-        }
-        yield (
-            f"{path}: manifest {manifest.metadata.name}, generation {manifest.metadata.generation}, "
-            f"{len(manifest.spec.tasks)} tasks on {len(gpus)} GPUs: sound"
-        )
-    elif isinstance(data, dict) and "nodes" in data:
-        file, _ = load_cluster(path)
-        yield f"{path}: cluster {file.name}, {len(file.nodes)} nodes: sound"
+    keys = {str(key) for key in data} if isinstance(data, dict) else set()
+    name = path.name
+    if "kind" in keys or "apiVersion" in keys or name.startswith("manifest"):
+        yield from _manifest(path)
+    elif keys & _CLUSTER_KEYS or name.startswith("cluster"):
+        yield from _cluster(path)
     else:
         raise InputError(
             "not a file that can be checked alone",
-            got=path,
-            allowed="a profiles folder, a profile's folder, a cluster file, a manifest",
-            way_out="a workload is checked with its folder: libra-plan validate FOLDER",
+            got=f"{shown(path)} with the keys {', '.join(sorted(keys)) or 'none'}",
+            allowed=f"a cluster file (it has `nodes`), a manifest (it has `kind: {KIND}`), or a folder",
+            way_out=f"workloads and profiles are checked with their folder: validate {shown(path.parent)}",
         )
 
 
+def _manifest(path: Path) -> Iterator[str]:
+    manifest = read_manifest(path)
+    require_sound(manifest)
+    gpus = {gpu for task in manifest.spec.tasks for role in task.roles for r in role.replicas for gpu in r}
+    yield (
+        f"{path}: manifest {manifest.metadata.name}, generation {manifest.metadata.generation}, "
+        f"{len(manifest.spec.tasks)} tasks on {len(gpus)} GPUs: sound"
+    )
+
+
+def _cluster(path: Path) -> Iterator[str]:
+    file, _ = load_cluster(path)
+    yield from (f"warning: {line}" for line in unknown_memory(file, {}))
+    yield f"{path}: cluster {file.name}, {len(file.nodes)} nodes: sound"
+
+
 def _folder(path: Path) -> Iterator[str]:
+    if (path / CURRENT).is_file():
+        yield from _manifest(path / CURRENT)
     if (path / "profile.yaml").exists():
         profile = load_profile(path)
         yield f"{path}: profile {profile.file.id}, {len(profile.points)} points: sound"
         yield from (f"warning: {line}" for line in profile.warnings)
         return
     folder = load_folder(path)
+    if folder.profiles or folder.workload or folder.cluster or folder.switching:
+        yield from _contents(path, folder)
+    elif not (path / CURRENT).is_file():
+        emitted = (path / INDEX).is_file()
+        raise InputError(
+            "there is nothing to check in this folder",
+            got=shown(path),
+            allowed=_ALLOWED,
+            way_out="these are a launcher's files: check the manifest they were made from"
+            if emitted
+            else "name another folder",
+        )
+
+
+def _contents(path: Path, folder: ProfilesFolder) -> Iterator[str]:
     for name, profile in sorted(folder.profiles.items()):
         yield f"profile {name}: {profile.file.phase}, {len(profile.points)} points"
     if folder.workload is not None:
         for task in folder.workload.tasks:
             yield f"task {task.id}: {', '.join(f'{role.id} ({role.kind})' for role in task.roles)}"
     if folder.cluster is not None:
-        cluster = cluster_of(folder.cluster)
-        yield f"cluster {cluster.name}: {len(cluster.gpus)} usable GPUs on {len(cluster.nodes)} nodes"
+        yield from _cluster_of(folder, folder.cluster)
     yield from (f"warning: {line}" for line in folder.warnings)
     yield f"{path}: sound"
+
+
+def _cluster_of(folder: ProfilesFolder, file: ClusterFile) -> Iterator[str]:
+    """Check the cluster as `solve` would see it, and the workload's GPU names with it."""
+    measured = measured_mib(folder)
+    unknown = unknown_memory(file, measured)
+    if unknown and not folder.profiles:
+        yield from (f"warning: {line}" for line in unknown)
+        yield f"cluster {file.name}: {len(file.nodes)} nodes"
+        return
+    for line in memory_notes(file, measured):
+        render.note(line)
+    cluster = cluster_of(file, measured)
+    check_gpu_names(folder, cluster)
+    yield f"cluster {cluster.name}: {len(cluster.gpus)} usable GPUs on {len(cluster.nodes)} nodes"

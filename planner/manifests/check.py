@@ -70,7 +70,7 @@ def _digest(manifest: Manifest) -> Iterator[Violation]:
         yield Violation("not-canonical", "manifest", f"it cannot be written as canonical JSON: {problem}")
         return
     if stated != actual:
-        yield Violation("digest-wrong", "metadata.digest", f"{stated} is stated, {actual} is right")
+        yield Violation("digest-wrong", "metadata.digest", f"{stated} is stated, but the content has another")
 
 
 def _names(manifest: Manifest) -> Iterator[Violation]:

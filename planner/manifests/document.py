@@ -97,8 +97,7 @@ def read_manifest(path: Path) -> Manifest:
         raise ManifestError(
             "the manifest was changed after it was written: its digest does not match its content",
             got=manifest.metadata.digest,
-            allowed=expected,
-            way_out="do not edit a manifest; solve again, or restore the file",
+            way_out="do not edit a manifest: restore the file, or move it away and solve again",
             where=document.where("metadata.digest"),
         )
     return manifest
@@ -110,7 +109,8 @@ def _check_version(document: Document) -> None:
         got = document.data.get(key) if isinstance(document.data, dict) else None
         if got != allowed:
             raise ManifestError(
-                f"this is not a manifest that this version reads: unknown {key}",
+                "this is not a manifest that this version reads: "
+                + (f"{key} is missing" if got is None else f"unknown {key}"),
                 got="nothing" if got is None else repr(got),
                 allowed=allowed,
                 way_out="read it with the version that wrote it, or solve again",

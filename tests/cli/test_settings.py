@@ -5,6 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
+from launch_cases import TEN
+
+from libra_plan.planner.launch_host import MARK
+from libra_plan.planner.manifests.agents import agents_of
 
 
 @pytest.fixture
@@ -98,3 +102,30 @@ def test_nothing_from_outside_starts_processes(call, monkeypatch, folder):
     ran = call("launch", "run", "--node", "node0")
     assert ran.code == 0, ran.err
     assert "nothing was started" in ran.err
+
+
+def test_a_misspelt_variable_is_told(call, folder, monkeypatch):
+    """A variable that is quietly left out costs hours, as a setting does."""
+    monkeypatch.setenv("LIBRA_PLAN_SOLVE_POLCY", "max-min")
+    monkeypatch.setenv("LIBRA_PLAN_LAUNCH_YES", "1")
+    monkeypatch.setenv("LIBRA_PLAN_CASHE", "x")
+    monkeypatch.setenv("LIBRA_PLAN_SOLVE_SEED", "0")
+    monkeypatch.setenv("LIBRA_PLAN_PROFILES", "")
+    ran = call("validate", folder)
+    assert ran.code == 0
+    assert ran.err.splitlines() == [
+        "warning: LIBRA_PLAN_CASHE is not read; did you mean LIBRA_PLAN_CACHE?",
+        "warning: LIBRA_PLAN_LAUNCH_YES is not read: the option can only be given on the command line",
+        "warning: LIBRA_PLAN_SOLVE_POLCY is not read; did you mean LIBRA_PLAN_SOLVE_POLICY?",
+    ]
+
+
+def test_what_roles_are_told_is_no_mistake(call, folder, monkeypatch):
+    """The program may be run inside a role, whose environment is full of our names."""
+    agents = [agent for case in TEN.values() for agent in agents_of(case())]
+    for agent in agents:
+        for name, value in agent.environment.items():
+            if name.startswith("LIBRA_PLAN_"):
+                monkeypatch.setenv(name, value)
+    monkeypatch.setenv(MARK, "1")
+    assert call("validate", folder).err == ""

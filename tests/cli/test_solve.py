@@ -224,3 +224,13 @@ def test_launch_of_a_wrong_task_is_exit_6(call, folder):
     ran = call("launch", "run", "--node", "node0", "--task", "nobody")
     assert ran.code == 6
     assert "allowed: a, b" in ran.err
+
+
+@pytest.mark.parametrize("name", ["plan.pdf", "plan", "plan.svg.png"])
+def test_a_picture_that_is_no_svg_is_refused_before_anything_is_solved(call, folder, name):
+    """A PDF with SVG inside opens nowhere, and a solve takes its time."""
+    ran = call("solve", folder, "--gpus", 4, "--picture", name, "--out", "run")
+    assert (ran.code, ran.out) == (2, "")
+    assert "--picture" in ran.err
+    assert ".svg" in ran.err
+    assert not Path("run").exists()
