@@ -9,6 +9,7 @@ from libra_plan.errors import ClusterError
 from libra_plan.models.sharing import SEATS, seat_class, seat_index
 from libra_plan.models.topology import AbsentGpu, Cluster, Gpu, GpuId, Node
 from libra_plan.profiles.schema import ClusterFile, GpuSpec, NodeSpec
+from libra_plan.profiles.wording import did_you_mean
 
 __all__ = [
     "ASSUMED_CORES_PER_GPU",
@@ -182,7 +183,8 @@ def _gpu(node: NodeSpec, card: GpuSpec, measured_mib: Mapping[str, float]) -> Gp
         raise ClusterError(
             f"the memory of GPU {card.index} on node {node.id} is not given",
             allowed="memory_mib of the GPU or gpu_memory_mib of the node, in MiB",
-            way_out="read it with nvidia-smi --query-gpu=memory.total --format=csv",
+            way_out=_class_meant(node.gpu_class, measured_mib)
+            or "read it with nvidia-smi --query-gpu=memory.total --format=csv",
         )
     if card.uuid is not None and card.uuid.startswith("MIG-"):
         raise ClusterError(
@@ -191,6 +193,12 @@ def _gpu(node: NodeSpec, card: GpuSpec, measured_mib: Mapping[str, float]) -> Gp
             way_out="list the whole GPU with `mig: true`, which leaves it out, or switch MIG off",
         )
     return Gpu(GpuId(node.id, card.index), node.gpu_class, memory, card.uuid)
+
+
+def _class_meant(gpu_class: str, measured_mib: Mapping[str, float]) -> str | None:
+    """Suggest a class whose memory is known: a misspelt one is the commonest reason not to know it."""
+    near = did_you_mean(gpu_class, measured_mib)
+    return None if near is None else f"gpu_class {gpu_class} was not measured: {near}"
 
 
 def _refuse_repeats(what: str, names: Iterable[str]) -> None:

@@ -65,3 +65,15 @@ def test_a_class_nobody_measured_beside_others_is_a_warning(call, folder, tmp_pa
     ran = call("solve", folder, "--cluster", cluster(tmp_path / "c.yaml", "b300", "h200_sxm"))
     assert ran.code == 0, ran.err
     assert "warning: no profile was measured on GPU class b300; measured: h200_sxm" in ran.err
+
+
+@pytest.mark.parametrize("stated", [True, False])
+def test_validate_names_the_class_that_was_meant(call, folder, stated):
+    """With its memory stated a misspelt class is warned of; without, it cannot be planned on."""
+    path = cluster(folder / "cluster.yaml", "h200_smx")
+    path.write_text(
+        "\n".join(line for line in path.read_text().splitlines() if stated or "memory" not in line)
+    )
+    ran = call("validate", folder)
+    assert ran.code == (0 if stated else 2)
+    assert "did you mean `h200_sxm`?" in ran.out + ran.err

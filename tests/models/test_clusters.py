@@ -148,3 +148,9 @@ def test_replicas_span_the_nodes_of_one_domain_once_any_is_named():
     first, second, third, fourth = spans("a", "a", None, None)
     assert first == second
     assert len({first, third, fourth}) == 3
+
+
+def test_a_misspelt_class_without_memory_is_told_as_such():
+    """The memory would be known, were the class the one that was measured."""
+    with pytest.raises(ClusterError, match=r"h200_smx was not measured: did you mean `h200_sxm`\?"):
+        cluster_of(file_of(NodeSpec(id="n", gpu_class="h200_smx", gpu_count=1)), {"h200_sxm": 143155.0})
