@@ -83,7 +83,7 @@ def cast_of(task: TaskEntry, framework: str, reasons: list[str]) -> Cast | None:
             reasons += _placed(where, role, framework)
     for part in ("actor", "rollout"):
         if part not in parts:
-            reasons.append(f"{task.id} has no {part}, which {framework} needs")
+            reasons.append(f"{task.id}: it has no {part}, which {framework} needs")
     if any(role.kind == "critic_score" for role in task.roles) and not any(
         role.kind == "critic_train" for role in task.roles
     ):
