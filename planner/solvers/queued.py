@@ -142,7 +142,8 @@ def _not_worth_it(each: TaskCandidates, t: int, choice: Choice, search: Search |
         name,
         "worth",
         f"{name}: would run on {search.tasks[t].candidates[forced.choice[t]].column.gpus} GPUs, but the "
-        f"plan would then be worth {then:.3f} instead of {now:.3f}; raise its weight, add GPUs or let --policy max-min serve everybody",
+        f"plan would then be worth {then:.3f} instead of {now:.3f}; raise its weight, add GPUs "
+        "or let --policy max-min serve everybody",
     )
 
 
