@@ -11,7 +11,7 @@ import typer
 
 from libra_plan.cli import render
 from libra_plan.cli.faults import printable, writing
-from libra_plan.cli.inputs import ClusterFlags, Inputs, read_inputs, read_manifest_at
+from libra_plan.cli.inputs import ClusterFlags, Inputs, read_inputs, read_manifest_at, set_aside_notes
 from libra_plan.cli.solving import verified_plan
 from libra_plan.errors import InputError, ManifestError
 
@@ -244,11 +244,8 @@ def _warn(inputs: Inputs, ahead_steps: int | None) -> None:
     workload = inputs.folder.workload
     if workload is not None and ahead_steps is not None:
         _say_without_history(workload, ahead_steps)
-    roles = [role for task in workload.tasks for role in task.roles] if workload is not None else []
-    for name in dict.fromkeys(name for role in roles for name in role.profiles):
-        aside = len(inputs.folder.profiles[name].set_aside)
-        if aside:
-            render.note(f"warning: {aside} rows of {name} are set aside; libra-plan validate says why")
+    for line in set_aside_notes(inputs.folder):
+        render.note(line)
     if inputs.cluster.name.endswith("-assumed"):
         node = inputs.cluster.nodes[0]
         per_gpu = len(node.gpus)

@@ -9,7 +9,15 @@ from libra_plan.planner.columns.capacity import replicas_per_block
 from libra_plan.planner.columns.packing import are_nested
 from libra_plan.planner.plan import Column
 
-__all__ = ["BlockNeed", "block_needs", "fits_where", "gpus_at_least", "gpus_in_blocks", "host_needs", "takes_no_more"]
+__all__ = [
+    "BlockNeed",
+    "block_needs",
+    "fits_where",
+    "gpus_at_least",
+    "gpus_in_blocks",
+    "host_needs",
+    "takes_no_more",
+]
 
 
 @dataclass(frozen=True, slots=True)
