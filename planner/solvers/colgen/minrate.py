@@ -21,6 +21,7 @@ from libra_plan.planner.solvers.colgen.relaxed import Form, Relaxed, Window, suf
 __all__ = ["Form", "MinRateTask"]
 
 _TINY = 1e-12
+_FIRST_LOOK = 0.3  # of a replica's price: how far below the bound pricing looks first
 
 
 @dataclass(frozen=True)
@@ -76,15 +77,54 @@ class _Pricing:
         upper = float(self.relaxed.profit.max())
         if upper <= known + _TINY:
             return upper, []
-        # A rounded guess first: the better the column known, the fewer mixes there are to see.
-        guess = max(known, self._guess()) if self.form.mixes else known
-        window = self.relaxed.union(guess - 1e-9 * max(1.0, abs(guess)))
-        fronts = None if window is None else self._cheapest(window, guess - 1e-9 * max(1.0, abs(guess)))
-        if window is None or fronts is None:
+        floor = max(known, self._guess()) if self.form.mixes else known
+        floor -= 1e-9 * max(1.0, abs(floor))
+        window = self.relaxed.union(floor)
+        *small, last = self._by_size() or [-1]
+        fronts: dict[int, RoleFront] = {}
+        for r in small:
+            if window is not None:
+                fronts[r] = self._front(r, window, floor, prune=True)
+                window = self.relaxed.narrow(window, fronts, floor)
+        if window is None:
             return known, []
-        best, columns = self._combine(fronts, known, keep, window)
-        complete = all(front.complete for front in fronts)
-        return (max(known, best) if complete else upper), columns
+        if last < 0:
+            best, columns = self._combine([], known, keep, window)
+            return max(known, best), columns
+        best, columns = self._deepen(last, fronts, window, floor, known, keep)
+        complete = all(front.complete for front in fronts.values())  # the last one, if it was cut
+        return (max(known, best) if complete else max(known, window.best)), columns
+
+    def _deepen(
+        self, r: int, fronts: dict[int, RoleFront], window: Window, floor: float, known: float, keep: int
+    ) -> tuple[float, list[Found]]:
+        """Add the largest role, looking near the bound first: the nearer, the fewer ways there are.
+
+        What a look finds is the best there is; only when it finds nothing is there more to look at.
+        """
+        step = _FIRST_LOOK * float(self.relaxed.mix_cost[r].max())
+        step = max(step, 1e-4 * self.weight * float(window.rates[-1]))  # prices may be 0
+        while True:
+            at_least = max(floor, window.best - step)
+            near = self.relaxed.narrow(window, fronts, at_least) if fronts else self.relaxed.union(at_least)
+            best: float = -np.inf
+            columns: list[Found] = []
+            if near is not None:
+                fronts[r] = self._front(r, near, at_least, prune=True)
+                seen = self.relaxed.narrow(near, fronts, at_least)
+                if seen is not None:
+                    ways = [fronts[i] for i in range(len(self.form.mixes))]
+                    best, columns = self._combine(ways, known, keep, near)
+                if best >= at_least or not fronts[r].complete:
+                    return best, columns
+                del fronts[r]
+            if at_least <= floor:
+                return best, columns
+            step *= 4
+
+    def _by_size(self) -> list[int]:
+        """List the mixes, the smallest first: what they really cost leaves the others less to look at."""
+        return sorted(range(len(self.form.mixes)), key=lambda r: self.form.mixes[r].max_gpus)
 
     def near(self, at_least: float, keep: int) -> list[Found]:
         """List columns worth `at_least`: at each rate that some role gives exactly, the best one."""
@@ -97,7 +137,8 @@ class _Pricing:
     def _guess(self) -> float:
         """Round each mix up with its best item at the best relaxed rates; a true profit."""
         best = -np.inf
-        for at in np.argsort(-self.relaxed.profit)[:6]:
+        order = np.argsort(-self.relaxed.profit)
+        for at in np.unique(np.concatenate((order[:4], order[:: max(1, len(order) // 12)]))):
             rate = self.relaxed.rates[at]
             profit = self.relaxed.profit[at]
             for role, cost, least in zip(
@@ -109,13 +150,10 @@ class _Pricing:
         return best
 
     def _cheapest(self, window: Window, at_least: float) -> list[RoleFront] | None:
-        """List each mix's Pareto ways for the rates of a window; None when no column is left there.
-
-        The smallest roles come first: what they really cost leaves the larger ones less to look at.
-        """
+        """List each mix's Pareto ways for the rates of a window; None when no column is left there."""
         fronts: dict[int, RoleFront] = {}
         left: Window | None = window
-        for r in sorted(range(len(self.form.mixes)), key=lambda r: self.form.mixes[r].max_gpus):
+        for r in self._by_size():
             if left is None:
                 return None
             fronts[r] = self._front(r, left, at_least, prune=True)
