@@ -52,8 +52,10 @@ class SolverName(str, Enum):
 Profiles = Annotated[
     Path, typer.Argument(help="Profiles folder with workload.yaml; a path, or the name of a shipped one.")
 ]
-Gpus = Annotated[int | None, typer.Option(help="Plan for N equal GPUs in nodes of --gpus-per-node.", min=1)]
-PerNode = Annotated[int, typer.Option(help="GPUs per node for --gpus.", min=1)]
+Gpus = Annotated[
+    int | None, typer.Option(help="Plan for N equal GPUs in nodes of --gpus-per-node.", min=1, max=100_000)
+]
+PerNode = Annotated[int, typer.Option(help="GPUs per node for --gpus.", min=1, max=1024)]
 GpuClass = Annotated[str | None, typer.Option(help="GPU class for --gpus, when profiles have several.")]
 ClusterPath = Annotated[Path | None, typer.Option("--cluster", help="Cluster file with nodes and GPUs.")]
 Local = Annotated[bool, typer.Option("--local", help="Plan for the GPUs of this machine (NVML).")]

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from libra_plan.profiles.schema_base import Count, File, Name, NonNegative, Positive, Whole
+from libra_plan.profiles.schema_base import Address, Count, File, Name, NonNegative, Positive, Whole
 from libra_plan.profiles.schema_workload import (
     CouplingSpec,
     DeadlineSpec,
@@ -256,7 +256,7 @@ class GpuSpec(File, frozen=True, kw_only=True):
     `shared`: it is set aside for roles that may share a GPU, two at a time.
     """
 
-    index: Whole
+    index: Annotated[int, Meta(ge=0, le=65535)]
     uuid: str | None = None
     memory_mib: Positive | None = None
     excluded: bool = False
@@ -275,12 +275,12 @@ class NodeSpec(File, frozen=True, kw_only=True):
 
     id: Name
     gpu_class: Name
-    gpu_count: Count | None = None
+    gpu_count: Annotated[int, Meta(ge=1, le=1024)] | None = None
     gpus: tuple[GpuSpec, ...] = ()
     gpu_memory_mib: Positive | None = None
-    address: str | None = None
-    cpu_cores: Positive | None = None
-    host_memory_mib: Positive | None = None
+    address: Address | None = None
+    cpu_cores: Annotated[float, Meta(gt=0, le=1e6)] | None = None
+    host_memory_mib: Annotated[float, Meta(gt=0, le=1e9)] | None = None
     port_first: Annotated[int, Meta(ge=1024, le=65535)] = 24000
     port_last: Annotated[int, Meta(ge=1024, le=65535)] = 24999
     excluded: bool = False

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from typing import Literal
 
-from libra_plan.profiles.schema_base import Count, File, Name, NonNegative, Positive, Whole
+from libra_plan.profiles.schema_base import (
+    Cores,
+    Count,
+    File,
+    Large,
+    Mib,
+    Name,
+    NonNegative,
+    Positive,
+    Seconds,
+    Weight,
+    Whole,
+)
 
 __all__ = [
     "CouplingSpec",
@@ -76,10 +88,10 @@ class WorkSpec(File, frozen=True, kw_only=True):
     response lengths of the last steps, oldest first: what a plan for later steps is forecast from.
     """
 
-    samples: Count
+    samples: Large
     prompt_tokens: Distribution
     response_tokens: Distribution | None = None
-    turns: Count = 1
+    turns: Large = 1
     history_tokens: tuple[Positive, ...] = ()
 
 
@@ -137,12 +149,12 @@ class RoleSpec(File, frozen=True, kw_only=True):
     max_gpus: Count | None = None
     pinned_gpus: tuple[str, ...] = ()
     excluded_gpus: tuple[str, ...] = ()
-    cpu_cores_per_gpu: NonNegative = 0.0
-    host_memory_mib_per_gpu: NonNegative = 0.0
-    workers: Count | None = None
-    cpu_cores_per_worker: NonNegative | None = None
-    host_memory_mib_per_worker: NonNegative | None = None
-    tool_wait_s_per_turn: NonNegative | None = None
+    cpu_cores_per_gpu: Cores = 0.0
+    host_memory_mib_per_gpu: Mib = 0.0
+    workers: Large | None = None
+    cpu_cores_per_worker: Cores | None = None
+    host_memory_mib_per_worker: Mib | None = None
+    tool_wait_s_per_turn: Seconds | None = None
     command: tuple[str, ...] = ()
 
 
@@ -152,7 +164,7 @@ class LifecycleSpec(File, frozen=True, kw_only=True):
     stop_signal: Literal["SIGTERM", "SIGINT", "SIGUSR1"] = "SIGTERM"
     grace_s: Positive = 600.0
     checkpoint_dir: str | None = None
-    restart_s: NonNegative | None = None
+    restart_s: Seconds | None = None
 
 
 class DeadlineSpec(File, frozen=True, kw_only=True):
@@ -173,7 +185,7 @@ class TaskSpec(File, frozen=True, kw_only=True):
 
     id: Name
     description: str = ""
-    weight: Positive = 1.0
+    weight: Weight = 1.0
     work_per_step: WorkSpec
     coupling: CouplingSpec = CouplingSpec()
     arrangements: tuple[Literal["colocated", "separate", "hybrid"], ...] = ("colocated", "separate", "hybrid")
@@ -187,7 +199,7 @@ class TaskSpec(File, frozen=True, kw_only=True):
     deadline: DeadlineSpec | None = None
     min_steps_per_hour: Positive | None = None
     latency_first: bool = False
-    waited_s: NonNegative = 0.0
+    waited_s: Seconds = 0.0
 
 
 class QuotaSpec(File, frozen=True, kw_only=True):

@@ -227,7 +227,7 @@ def _fields(expected: inspect.Type) -> tuple[inspect.Field, ...]:
 
 def _limits(expected: inspect.IntType | inspect.FloatType) -> str:
     signs = ((">", expected.gt), ("≥", expected.ge), ("<", expected.lt), ("≤", expected.le))
-    limits = [f"{sign} {limit:g}" for sign, limit in signs if limit is not None]
+    limits = [f"{sign} {limit:.10g}" for sign, limit in signs if limit is not None]
     return f" {' and '.join(limits)}" if limits else ""
 
 

@@ -21,7 +21,10 @@ from libra_plan.profiles.schema import (
 )
 from libra_plan.profiles.traces import read_trace_with_digest
 
-__all__ = ["check", "longest_tokens"]
+__all__ = ["MOST_GENERATED", "check", "longest_tokens"]
+
+MOST_GENERATED = 2**17
+"""Samples of a step that generates: each is followed through the engine's queue."""
 
 
 def check(
@@ -103,6 +106,14 @@ def _check_task(
     if work.response_tokens is not None:
         response_key = f"{key}.work_per_step.response_tokens"
         longest += _check_lengths(work.response_tokens, response_key, document, folder, digests)
+        if work.samples > MOST_GENERATED:
+            raise WorkloadError(
+                f"task `{task.id}` generates more samples in a step than can be priced one by one",
+                got=work.samples,
+                allowed=f"at most {MOST_GENERATED}",
+                way_out="plan a part of the step: the lengths are drawn from the same law",
+                where=document.where(f"{key}.work_per_step.samples"),
+            )
     elif work.history_tokens:
         raise WorkloadError(
             f"task `{task.id}` has a history of response lengths but no `response_tokens`",

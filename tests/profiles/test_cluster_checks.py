@@ -12,6 +12,23 @@ from libra_plan.profiles.schema import ClusterFile, NodeSpec
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 CASES = {
+    "endless node": ("\n - {id: a, gpu_class: h, gpu_count: 1000000000}", r"gpu_count: .*≤ 1024"),
+    "more cores than any machine": (
+        "\n - {id: a, gpu_class: h, gpu_count: 1, cpu_cores: 1e300}",
+        r"cpu_cores: .*≤ 1000000",
+    ),
+    "more memory than any machine": (
+        "\n - {id: a, gpu_class: h, gpu_count: 1, host_memory_mib: 1e300}",
+        r"host_memory_mib: .*≤ 1",
+    ),
+    "a command for an address": (
+        '\n - {id: a, gpu_class: h, gpu_count: 1, address: "a; rm -rf /"}',
+        r"nodes\[0\]\.address: ",
+    ),
+    "two lines for an address": (
+        '\n - {id: a, gpu_class: h, gpu_count: 1, address: "a\\nb"}',
+        r"nodes\[0\]\.address: ",
+    ),
     "no nodes": ("[]", "no nodes"),
     "same node twice": (
         "\n - {id: a, gpu_class: h, gpu_count: 1}\n - {id: a, gpu_class: h, gpu_count: 1}",

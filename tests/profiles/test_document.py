@@ -186,7 +186,7 @@ def test_batch_sizes_are_named_by_what_they_count() -> None:
 def test_counts_are_at_least_one_and_whole(value: str) -> None:
     """A086: a size of 0 after some normalisation kills the run later."""
     error = complaint(CLUSTER.replace("gpu_count: 8", f"gpu_count: {value}"))
-    assert error.what == "expected a whole number ≥ 1"
+    assert error.what == "expected a whole number ≥ 1 and ≤ 1024"
     assert error.got == f"the number {value}"
 
 

@@ -32,6 +32,23 @@ def work(task: dict[str, Any], key: str, value: object) -> None:
 
 
 CASES: dict[str, tuple[Change, str, str]] = {
+    "endless step": (
+        lambda t: work(t, "samples", 2**17 + 1),
+        "work_per_step.samples",
+        "more samples in a step",
+    ),
+    "weight that drowns all others": (lambda t: t.update(weight=1e300), "weight", "≤ 1000000"),
+    "more cores than any machine": (
+        lambda t: t["roles"][2].update(cpu_cores_per_worker=1e300),
+        "roles[2].cpu_cores_per_worker",
+        "≤ 1000000",
+    ),
+    "endless workers": (lambda t: t["roles"][2].update(workers=10**12), "roles[2].workers", "≤ 1048576"),
+    "wait of ages": (
+        lambda t: t["roles"][2].update(tool_wait_s_per_turn=1e300),
+        "roles[2].tool_wait_s_per_turn",
+        "≤ 1000000000",
+    ),
     "same role": (lambda t: t["roles"][1].update(id="rollout"), "roles[1].id", "two roles have the id"),
     "no roles": (lambda t: t.update(roles=[]), "roles", "has no roles"),
     "only env": (lambda t: t.update(roles=t["roles"][2:]), "roles", "has no GPU role"),
