@@ -137,22 +137,16 @@ class Allocation:
             return None
         type_of, usable = self._type_of, self._usable
         on_node: dict[str, dict[str, int]] = {}
-        shares: dict[str, int] = {}
-        parts = self._parts.get((task["id"], role["name"]), [])
-        for gpu, _ in parts:
+        for gpu in set(self.running.get((task["id"], role["name"]), ())):
             if gpu in usable:
-                shares[type_of[gpu[0]]] = shares.get(type_of[gpu[0]], 0) + 1
-        in_part = {gpu for gpu, _ in parts}
-        for gpu in self.running.get((task["id"], role["name"]), ()):
-            if gpu in usable and gpu not in in_part:
                 own = on_node.setdefault(type_of[gpu[0]], {})
                 own[gpu[0]] = own.get(gpu[0], 0) + 1
         configs = role["configs"]
         return HeldRole(
             tuple(c["gpu_type"] for c in configs),
             tuple(c["gpus_per_replica"] for c in configs),
+            tuple(float(c["compute_quarters"]) for c in configs),
             on_node,
-            shares,
             role["switch_loss_per_gpu"],
         )
 

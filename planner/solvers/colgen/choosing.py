@@ -15,6 +15,7 @@ __all__ = ["choose"]
 
 _TOGETHER = 14  # tasks that are chosen anew at a time
 _PART_S = 0.5
+_MOST_LOOKED_AT = 16  # times `every_limit`
 _FEW = 12  # columns per task when some tasks are chosen anew
 _WINDOWS = (0.5, 1.0, 2.0, 4.0)  # of the gap wanted
 
@@ -105,9 +106,10 @@ def _prove(state: State) -> bool:
     """
     room = state.priced - state.objective
     window = min(room, max(2.5 * state.window, 0.25 * room))
-    state.window = window
     if not _find_all(state, window):
-        return False
+        state.looked_at *= 4
+        return state.looked_at <= _MOST_LOOKED_AT
+    state.window = window
     bound = _solve(state, window, 0.3 * state.limits.gap, state.left_s)
     state.proven = min(state.proven, max(bound, state.priced - window))
     state.report()
@@ -121,7 +123,7 @@ def _find_all(state: State, window: float) -> bool:
         if state.late or not whole:
             return False
         at_least = float(state.reduced[task]) - window
-        found, all_of_them = oracle.every(state.prices, at_least, state.limits.every_limit)
+        found, all_of_them = oracle.every(state.prices, at_least, state.looked_at * state.limits.every_limit)
         state.pool.add(task, found)
         whole &= all_of_them
     return whole

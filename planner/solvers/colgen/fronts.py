@@ -17,7 +17,7 @@ from libra_plan.planner.solvers.colgen.held import HeldRole
 
 __all__ = ["MixRole", "RoleFront", "TableRole", "pareto", "undominated"]
 
-_PARETO_LIMIT, _EVERY_LIMIT = 50_000, 3_000  # mixes kept of one role; past it the front says it is cut
+_PARETO_LIMIT = 50_000  # mixes kept of one role; past it the front says it is cut
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,13 +144,13 @@ class MixRole:
         possible, and at most `most`, with a rate of at least `low`; rates beyond `high` are worth no
         more than `high`.
         """
-        return _Mixes(self, cost, slope, slack, low, high, most).front(prune=True)
+        return _Mixes(self, cost, slope, slack, low, high, most).front(prune=True, limit=_PARETO_LIMIT)
 
     def every(
-        self, cost: Floats, slope: float, slack: float, low: float, high: float, most: float = np.inf
+        self, cost: Floats, slope: float, slack: float, low: float, high: float, most: float, limit: int
     ) -> RoleFront:
-        """Enumerate all such mixes, the dominated ones too."""
-        return _Mixes(self, cost, slope, slack, low, high, most).front(prune=False)
+        """Enumerate all such mixes, the dominated ones too, up to about `limit` of them."""
+        return _Mixes(self, cost, slope, slack, low, high, most).front(prune=False, limit=limit)
 
 
 class _Mixes:
@@ -166,7 +166,7 @@ class _Mixes:
         loss = cost - slope * role.rate
         self.loss = np.where(np.abs(loss) <= 1e-12 * np.maximum(1.0, np.abs(cost)), 0.0, loss)
 
-    def front(self, *, prune: bool) -> RoleFront:
+    def front(self, *, prune: bool, limit: int) -> RoleFront:
         role = self.role
         # An item that loses more than the slack is out; one that gains more is in, up to its cap.
         number_of = np.where(self.loss < -self.slack, role.cap, 0)
@@ -178,7 +178,7 @@ class _Mixes:
         usage, mark = np.zeros(1), role.mark
         # What the items still to come can add at most; lets hopeless rates go early.
         rest = float((role.rate * role.cap)[items].sum())
-        complete, limit = True, _PARETO_LIMIT if prune else _EVERY_LIMIT
+        complete = True
         for j in items:
             rest -= float(role.rate[j] * role.cap[j])
             first, last = self._numbers(j, loss, rate, rest)

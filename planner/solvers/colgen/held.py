@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -12,42 +13,42 @@ __all__ = ["HeldRole", "kept_by_block", "kept_by_mix"]
 
 @dataclass(frozen=True)
 class HeldRole:
-    """GPUs a role holds: `on_node[name][node]` of each GPU class, `shares[name]` shared ones.
+    """GPUs a role holds, whole or in part: `on_node[name][node]` of each GPU class.
 
-    `gpu_class[c]` and `size[c]` describe config c (size 0: a share); a GPU it does not hold yet
-    costs `loss`.
+    `gpu_class[c]`, `size[c]` and `quarters[c]` describe config c (size 0: a share of so many quarters
+    of a GPU); a GPU it does not hold yet costs `loss`. All figures are the least that any placement
+    moves, so that bounds hold.
     """
 
     gpu_class: tuple[str, ...]
     size: tuple[int, ...]
+    quarters: tuple[float, ...]
     on_node: Mapping[str, Mapping[str, int]]
-    shares: Mapping[str, int]
     loss: float
 
     def extras(self, config: int, most: int) -> list[float]:
         """Give what each further replica of a config costs in moves, alone, cheapest first."""
         name, size = self.gpu_class[config], self.size[config]
+        on_node = self.on_node.get(name, {})
         if size == 0:
-            kept = min(most, self.shares.get(name, 0))
-            return [0.0] * kept + [self.loss] * (most - kept)
-        blocks = kept_by_block(self.on_node.get(name, {}), size)[:most]
+            part = self.quarters[config] / 4
+            free = min(most, math.floor(sum(on_node.values()) / part))
+            return [0.0] * free + [self.loss * part] * (most - free)
+        blocks = kept_by_block(on_node, size)[:most]
         return [self.loss * (size - kept) for kept in blocks] + [self.loss * size] * (most - len(blocks))
 
     def moves(self, numbers: Floats) -> float:
         """Give what a mix costs in moves: `numbers[c]` replicas of config c."""
         cost = 0.0
         for name in set(self.gpu_class):
-            blocks = [
-                size
-                for c, size in enumerate(self.size)
-                if self.gpu_class[c] == name and size
-                for _ in range(int(numbers[c]))
-            ]
-            shares = sum(
-                int(n) for c, n in enumerate(numbers) if self.gpu_class[c] == name and not self.size[c]
-            )
-            cost += self.loss * (sum(blocks) - kept_by_mix(self.on_node.get(name, {}), blocks))
-            cost += self.loss * max(0, shares - self.shares.get(name, 0))
+            own = [c for c, each in enumerate(self.gpu_class) if each == name and numbers[c] > 0]
+            blocks = [self.size[c] for c in own if self.size[c] for _ in range(int(numbers[c]))]
+            parts = sum(float(numbers[c]) * self.quarters[c] / 4 for c in own if not self.size[c])
+            on_node = self.on_node.get(name, {})
+            kept = kept_by_mix(on_node, blocks)
+            # Shares may live on held GPUs that no block keeps, and together on as few new ones as hold them.
+            shared = math.ceil(max(0.0, parts - (sum(on_node.values()) - kept)) - 1e-9)
+            cost += self.loss * (sum(blocks) - kept + shared)
         return cost
 
 

@@ -84,7 +84,7 @@ class _Pricing:
         fronts: dict[int, RoleFront] = {}
         for r in small:
             if window is not None:
-                fronts[r] = self._front(r, window, floor, prune=True)
+                fronts[r] = self._front(r, window, floor, limit=None)
                 window = self.relaxed.narrow(window, fronts, floor)
         if window is None:
             return known, []
@@ -110,7 +110,7 @@ class _Pricing:
             best: float = -np.inf
             columns: list[Found] = []
             if near is not None:
-                fronts[r] = self._front(r, near, at_least, prune=True)
+                fronts[r] = self._front(r, near, at_least, limit=None)
                 seen = self.relaxed.narrow(near, fronts, at_least)
                 if seen is not None:
                     ways = [fronts[i] for i in range(len(self.form.mixes))]
@@ -156,19 +156,23 @@ class _Pricing:
         for r in self._by_size():
             if left is None:
                 return None
-            fronts[r] = self._front(r, left, at_least, prune=True)
+            fronts[r] = self._front(r, left, at_least, limit=None)
             left = self.relaxed.narrow(left, fronts, at_least)
         return None if left is None else [fronts[r] for r in range(len(self.form.mixes))]
 
-    def _front(self, r: int, window: Window, at_least: float, *, prune: bool) -> RoleFront:
-        """List one mix's ways that a column worth `at_least` may use at the rates of a window."""
+    def _front(self, r: int, window: Window, at_least: float, *, limit: int | None) -> RoleFront:
+        """List one mix's ways that a column worth `at_least` may use at the rates of a window.
+
+        Pareto ways only, or with a `limit` all of them.
+        """
         role, cost = self.form.mixes[r], self.relaxed.mix_cost[r]
         worth = window.profit + window.least[r]  # of a rate to this role, all others at their least
         at = float(window.rates[window.profit.argmax()])
         slope, slack = _slope(role, cost, window.rates, worth, at, at_least)
-        search = role.front if prune else role.every
-        low, high = float(window.rates[0]), float(window.rates[-1])
-        return search(cost, slope, slack, low, high, float(worth.max()) - at_least)
+        low, high, most = float(window.rates[0]), float(window.rates[-1]), float(worth.max()) - at_least
+        if limit is None:
+            return role.front(cost, slope, slack, low, high, most)
+        return role.every(cost, slope, slack, low, high, most, limit)
 
     def _combine(
         self, fronts: Sequence[RoleFront], known: float, keep: int, window: Window
@@ -253,7 +257,7 @@ class _Pricing:
             window = self.relaxed.narrow(whole, dict(enumerate(cheapest)), at_least)
             if window is None:
                 continue
-            fronts = [self._front(r, window, at_least, prune=False) for r in range(len(self.form.mixes))]
+            fronts = [self._front(r, window, at_least, limit=limit) for r in range(len(self.form.mixes))]
             if any(not len(front.rate) for front in fronts):
                 complete &= all(front.complete for front in fronts)
                 continue

@@ -98,6 +98,8 @@ class State:
     priced: float = np.inf
     """The bound that `prices` and `reduced` prove, which losses are measured against."""
     window: float = 0.0
+    looked_at: int = 1
+    """Times `every_limit` that a complete search may look at now."""
     prices: Floats = field(init=False)
     reduced: Floats = field(init=False)
     pool: Pool = field(init=False)
@@ -183,6 +185,7 @@ class State:
             value = self.caller.worth([self.column(i) for i in chosen])
             if value <= self.objective:
                 return
+        assert value <= self.proven + 1e-6 * abs(self.proven), "a plan beats its bound: an oracle is wrong"
         self.chosen, self.objective = tuple(chosen), value
         self.report()
         if self.lift is not None:

@@ -179,6 +179,8 @@ def test_after_a_failure_lost_gpus_are_left_and_moves_are_paid() -> None:
     assert replanned is not None
     gross = check_allocation(changed, replanned)
     assert gross - replanned["move_cost"] == pytest.approx(now.value(replanned), rel=1e-9)
+    # Columns know the least that must move; if placement could move less, the bound would be none.
+    assert now.value(replanned) <= sum(each.value for each in again.chosen) + 1e-9
     assert now.value(replanned) <= again.bound + 1e-9
 
 
@@ -290,9 +292,11 @@ def test_kept_gpus_are_counted_once() -> None:
     on_node = {"n0": 5, "n1": 2}
     assert kept_by_block(on_node, 4) == [4, 2, 1]
     assert kept_by_mix(on_node, [4, 4]) == 6
-    held = HeldRole(("a", "a"), (4, 1), {"a": on_node}, {}, 1.0)
-    assert held.moves(np.array([1.0, 3.0])) == 0.0
-    assert held.moves(np.array([2.0, 0.0])) == 2.0
+    held = HeldRole(("a", "a", "a"), (4, 1, 0), (16.0, 4.0, 1.0), {"a": on_node}, 1.0)
+    assert held.moves(np.array([1.0, 3.0, 0.0])) == 0.0
+    assert held.moves(np.array([2.0, 0.0, 0.0])) == 2.0
+    assert held.moves(np.array([1.0, 0.0, 12.0])) == 0.0
+    assert held.moves(np.array([1.0, 0.0, 13.0])) == 1.0
 
 
 def test_shares_stay_where_they_are_and_fill_gpus() -> None:
