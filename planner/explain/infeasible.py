@@ -18,6 +18,7 @@ from libra_plan.planner.explain.relax import Relaxation, relaxed
 from libra_plan.planner.explain.soft import PLENTY, Draft, drafts_of, without_ids
 from libra_plan.planner.plan import Column, Pool
 from libra_plan.planner.problem import Problem, Task
+from libra_plan.planner.solvers.assignment import UndecidedError
 from libra_plan.planner.solvers.base import SolveParams
 from libra_plan.planner.solvers.placement import TaskPlacement, place
 from libra_plan.planner.solvers.worth import Candidate, TaskCandidates
@@ -80,10 +81,14 @@ def cannot_run(problem: Problem, task: Task) -> CannotRun:
         if tried == _TRIED:
             return CannotRun(task.id, _few(best), False)
         way = _placed(alone, draft)
-        if way is not None:
-            limits = tuple(sorted((each.code, each.subject) for each in way.relaxations))
-            if limits not in best or way.total < best[limits].total:
-                best[limits] = way
+        if way is None:
+            continue
+        limits = tuple(sorted((each.code, each.subject) for each in way.relaxations))
+        if limits in best and way.total >= best[limits].total:
+            continue
+        changed = relaxed(alone, way.relaxations)
+        if runs_alone(changed, changed.tasks[0]):  # else a faster column hides this one there
+            best[limits] = way
     return CannotRun(task.id, _few(best), True)
 
 
@@ -127,9 +132,6 @@ def _placed(problem: Problem, draft: Draft) -> Way | None:
         return None
     given = _given_back(wider, task, [each.subject for each in open_ids], draft.column)
     kept = (*(each for each in found if each.code != "exclusion"), *given)
-    changed = relaxed(problem, kept)
-    if not runs_alone(changed, changed.tasks[0]):  # a faster column hides this one there
-        return None
     total = sum(each.amount for each in kept)
     return Way(kept, total, draft.column.gpus, draft.column.step_time_s.value)
 
@@ -187,7 +189,10 @@ def _has(pool: Pool, role: str) -> bool:
 def _try(problem: Problem, column: Column) -> TaskPlacement | None:
     (task,) = problem.tasks
     only = TaskCandidates(task, (Candidate(column, 1.0, 1.0),), None, 0, False)
-    placed = place(problem, [only], {0: 0}, SolveParams(), limit_s=_PLACE_S)
+    try:
+        placed = place(problem, [only], {0: 0}, SolveParams(), limit_s=_PLACE_S)
+    except UndecidedError:
+        return None  # whether it fits was not found out, and an explanation needs only some way
     return None if placed is None else placed[0]
 
 

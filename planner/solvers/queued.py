@@ -32,17 +32,65 @@ from libra_plan.planner.solvers.worth import TaskCandidates
 __all__ = ["queued_tasks"]
 
 _EXPLAIN_S = 1.0  # an explanation is worth a second, not the whole limit
+_WEIGHED = 8  # tasks whose waiting is explained by a solve of its own; of more, the others are told plainly
 
 
 def queued_tasks(search: Search, choice: Choice, asked: Search | None) -> list[QueuedTask]:
     """Give every task that is not chosen its code and reason; `asked` answers what running it would cost."""
-    waiting = [(t, each) for t, each in enumerate(search.tasks) if t not in choice]
-    return [
-        _cannot_run(search.problem.cluster, each.task)
-        if not each.candidates
-        else _not_worth_it(each, t, choice, asked)
-        for t, each in waiting
-    ]
+    found: list[QueuedTask] = []
+    weighed = 0
+    for t, each in enumerate(search.tasks):
+        if t in choice:
+            continue
+        told = _cannot_run(search.problem.cluster, each.task) if not each.candidates else _no_host(search, t)
+        if told is None and asked is not None and weighed >= _WEIGHED:
+            told = _outweighed(asked, t)
+        if told is None:
+            weighed += 1
+            told = _not_worth_it(each, t, choice, asked)
+        found.append(told)
+    return found
+
+
+def _no_host(search: Search, t: int) -> QueuedTask | None:
+    """Tell when the CPU cores or the host memory of all nodes together are too few for every form."""
+    task = search.tasks[t].task
+    for row in search.rows:
+        if row.name not in _HOST:
+            continue
+        least = min(row.coefficients.get((t, c), 0.0) for c in range(len(search.tasks[t].candidates)))
+        if least > row.limit * (1 + 1e-9):
+            what, unit, key = _HOST[row.name]
+            there = f"{row.limit:,.10g}" if row.limit else "none that are stated"
+            return QueuedTask(
+                task.id,
+                "cpu",
+                f"{task.id}: needs {least:,.10g} {unit} of {what} in its smallest form, the cluster has "
+                f"{there}; state or add `{key}` of the nodes",
+            )
+    return None
+
+
+_HOST = {
+    "cpu-cores": ("CPU", "cores", "cpu_cores"),
+    "host-memory": ("host memory", "MiB", "host_memory_mib"),
+}
+
+
+def _outweighed(search: Search, t: int) -> QueuedTask | None:
+    """Tell plainly that a task waits for others, where it could run alone and only they are in its way."""
+    if any(row.code for row in search.rows):
+        return None
+    task, entries = search.tasks[t].task, search.tasks[t].candidates
+    smallest = min(range(len(entries)), key=lambda c: (entries[c].column.gpus, c))
+    if search.place({t: smallest}) is None:
+        return None
+    return QueuedTask(
+        task.id,
+        "worth",
+        f"{task.id}: would run on {entries[smallest].column.gpus} GPUs, but no plan was found that is worth "
+        "more with it; raise its weight or add GPUs",
+    )
 
 
 def _cannot_run(cluster: Cluster, task: Task) -> QueuedTask:

@@ -1,0 +1,68 @@
+"""Why tasks wait: the reason names what is short, and many waiting tasks do not take for ever to tell."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from libra_plan.models.parallelism import Layout
+from libra_plan.models.quantities import Estimate, Origin
+from libra_plan.models.topology import Cluster, Gpu, GpuId, Node
+from libra_plan.planner.problem import Coupling, CouplingKind, Problem, Role, StageOption, Task
+from libra_plan.planner.solvers import queued
+from libra_plan.planner.solvers.base import SolveParams
+from libra_plan.planner.solvers.solve import solve
+
+
+def one_gpu_task(name: str, cores: float = 0.0, host_mib: float = 0.0) -> Task:
+    second = Estimate(1.0, 1.0, 1.0, "s", Origin.MEASURED)
+    option = StageOption("a", Layout(), 1, second, 100.0, 50.0, 10.0, 0.0, None, None)
+    role = Role("r", "rollout", (option,), cpu_cores_per_gpu=cores, host_memory_mib_per_gpu=host_mib)
+    return Task(name, 1.0, (role,), Coupling(CouplingKind.SYNC))
+
+
+def lab(gpus: int, cores: float | None = None, host_mib: float | None = None) -> Cluster:
+    cards = tuple(Gpu(GpuId("n0", index), "a", 1000.0) for index in range(gpus))
+    return Cluster("lab", (Node("n0", cards, cpu_cores=cores, host_memory_mib=host_mib),))
+
+
+@pytest.mark.parametrize(
+    ("cluster", "task", "said"),
+    [
+        (lab(1), one_gpu_task("t", cores=4.0), "needs 4 cores of CPU .* has none that are stated.*cpu_cores"),
+        (lab(1, 2.0), one_gpu_task("t", cores=4.0), "needs 4 cores of CPU .* the cluster has 2;"),
+        (
+            lab(1, 2.0),
+            one_gpu_task("t", host_mib=64.0),
+            "needs 64 MiB of host memory .* none that are stated",
+        ),
+    ],
+)
+def test_the_reason_says_what_a_node_lacks(cluster: Cluster, task: Task, said: str) -> None:
+    """It said that the task needs 1 GPU and none could be placed, with a free GPU in sight (A069)."""
+    result = solve(Problem(cluster, (task,)), SolveParams())
+    assert result.plan is None
+    assert result.termination.detail.startswith("[cpu] t: ")
+    with pytest.raises(Exception, match=said):
+        result.require_plan()
+
+
+def test_a_waiting_task_is_told_its_cores_beside_one_that_runs() -> None:
+    """The same reason, whether or not anything else runs."""
+    problem = Problem(lab(2, 2.0), (one_gpu_task("small", 1.0), one_gpu_task("large", 3.0)))
+    (waiting,) = solve(problem, SolveParams()).require_plan().queued
+    assert (waiting.task, waiting.code) == ("large", "cpu")
+
+
+def test_many_waiting_tasks_take_few_solves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ninety tasks that wait took ninety solves, long after the time limit."""
+    calls: list[Any] = []
+    real = queued.maximise
+    monkeypatch.setattr(queued, "maximise", lambda *args, **more: calls.append(1) or real(*args, **more))
+    tasks = tuple(replace(one_gpu_task(f"t{at}"), weight=1.0 + at / 100) for at in range(40))
+    plan = solve(Problem(lab(2), tasks), SolveParams()).require_plan()
+    assert {each.code for each in plan.queued} == {"worth"}
+    assert len(plan.queued) == 38
+    assert 0 < len(calls) <= 10
