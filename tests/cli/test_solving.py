@@ -7,6 +7,8 @@ import re
 import pytest
 from cli_run import on_terminal, train_task, write_workload
 
+pytestmark = pytest.mark.slow
+
 CTRL_C = "\x03"
 
 

@@ -36,6 +36,8 @@ from libra_plan.planner.solvers.solve import solve
 from libra_plan.planner.verify import verify
 from libra_plan.planner.verify_reference import reference_is_cheap, reference_steps_per_s
 
+pytestmark = pytest.mark.slow
+
 EXACT = SolveParams(gap=0.0, time_limit_s=20.0)
 NEAR = 2e-6  # CP-SAT counts worth in millionths of the largest
 EACH = 20  # problems per test

@@ -12,6 +12,8 @@ from libra_plan.planner.solvers.base import SolveParams
 from libra_plan.planner.solvers.solve import solve
 from libra_plan.planner.verify import verify
 
+pytestmark = pytest.mark.slow
+
 EACH = 10
 
 
