@@ -21,7 +21,6 @@ __all__ = [
     "all_to_all_s",
     "data_parallel_ratio",
     "gradient_bytes",
-    "pipeline_s",
     "ranks_s",
     "ring_exchange_s",
     "stage_sends_s",
@@ -144,15 +143,6 @@ def stage_sends_s(model: ModelShape, phase: Phase, layout: Layout, tokens: float
     size = tokens / layout.cp * model.hidden * _ACTIVATION_BYTES / layout.tp
     directions = 2 if phase == "train" else 1
     return directions * (layout.pp - 1) * (_LATENCY_S + size / (gib_per_s * LINK_EFFICIENCY * _GIB))
-
-
-def pipeline_s(through_s: float, stages: int, micro_batches: int) -> float:
-    """Give the seconds of m micro-batches that each take `through_s` through all p stages.
-
-    A stage works 1/p of that; the last micro-batch leaves after m + p − 1 of those, of which p − 1
-    are the bubble: its share is (p − 1)/(m + p − 1).
-    """
-    return through_s * (micro_batches + stages - 1) / stages
 
 
 def data_parallel_ratio(

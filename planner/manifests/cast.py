@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from libra_plan.planner.manifests.manifest import Degrees, RoleEntry, TaskEntry
 from libra_plan.planner.manifests.shapes import Shape, role_gpus, shape_of, width
 
-__all__ = ["Cast", "cast_of", "colocated", "cpus_per_node", "only", "same_gpus"]
+__all__ = ["Cast", "cast_of", "colocated", "only", "same_gpus"]
 
 _PARTS = {
     "actor_train": "actor",
@@ -145,15 +145,3 @@ def only(where: str, layout: Degrees | None, allowed: str, framework: str) -> It
         degree = getattr(layout, name) if layout is not None else 1
         if degree > 1 and name not in allowed.split():
             yield f"{where}: {framework} has no {name} here, and the layout has {name} {degree}"
-
-
-def cpus_per_node(cast: Cast, node: str, least_per_gpu: int) -> int:
-    """Count the CPU cores a task has on a node, at least so many per GPU."""
-    asked = sum(
-        role.cpu_cores_per_gpu * len(member.gpus)
-        for role in cast.task.roles
-        for member in role.members
-        if member.node == node
-    )
-    gpus = {gpu for role in cast.task.roles for at, gpu in role_gpus(role) if at == node}
-    return max(int(asked), least_per_gpu * len(gpus))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from libra_plan.models.topology import Cluster
 from libra_plan.profiles.catalog import LoadedProfile
@@ -95,8 +95,3 @@ def restart_s(
     saving = trained_gib / switching.save_gib_per_s.typical
     loading = (trained_gib + loaded_gib) / switching.load_gib_per_s.typical
     return switching.start_s.p90 + saving + loading
-
-
-def switching_of(files: Mapping[str, SwitchingFile], gpu_class: str | None) -> SwitchingFile | None:
-    """Find the switching figures of a GPU class."""
-    return None if gpu_class is None else files.get(gpu_class)
