@@ -19,7 +19,7 @@ from typing import Any, Protocol, cast
 import msgspec
 
 from libra_plan.errors import ManifestError
-from libra_plan.planner.manifests.manifest import Manifest, RoleEntry, TaskEntry
+from libra_plan.planner.manifests.manifest import Manifest, RoleEntry
 from libra_plan.planner.manifests.shapes import unpinned
 
 NO_COMMAND = "it has no command"
@@ -224,13 +224,13 @@ def _needs(manifest: Manifest) -> Iterator[tuple[Ability, str]]:
     seats = {f"{n.id}:{gpu.index}" for n in manifest.spec.nodes for gpu in n.gpus if gpu.card != gpu.index}
     for task in manifest.spec.tasks:
         for role in task.roles:
-            for need in _role_needs(task, role):
+            for need in _role_needs(role):
                 yield need, f"{task.id}/{role.id}"
             if any(f"{member.node}:{index}" in seats for member in role.members for index in member.gpus):
                 yield Ability.SEATS, f"{task.id}/{role.id}"
 
 
-def _role_needs(task: TaskEntry, role: RoleEntry) -> Iterator[Ability]:
+def _role_needs(role: RoleEntry) -> Iterator[Ability]:
     if not role.members:
         yield Ability.CPU_ROLES
         return

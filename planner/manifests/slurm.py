@@ -107,7 +107,7 @@ def _components(manifest: Manifest, task: TaskEntry) -> list[list[NodeEntry]]:
     return list(groups.values())
 
 
-def _directives(task: TaskEntry, nodes: list[NodeEntry], options: SlurmOptions) -> Iterator[str]:
+def _directives(nodes: list[NodeEntry], options: SlurmOptions) -> Iterator[str]:
     yield f"--nodes={len(nodes)}"
     yield f"--nodelist={','.join(node.id for node in nodes)}"
     yield "--ntasks-per-node=1"
@@ -127,7 +127,7 @@ def _job(manifest: Manifest, task: TaskEntry, agents: list[Agent], options: Slur
     lines = ["#!/bin/sh", *(f"#SBATCH {head}" for head in heads)]
     for number, nodes in enumerate(groups):
         lines += ["#SBATCH hetjob"] if number else []
-        lines += [f"#SBATCH {directive}" for directive in _directives(task, nodes, options)]
+        lines += [f"#SBATCH {directive}" for directive in _directives(nodes, options)]
     lines += comments(
         (
             f"Task {task.id}, generation {task.generation}, manifest {manifest.metadata.digest}.",
