@@ -123,7 +123,7 @@ def test_a_folder_that_cannot_be_is_one_line(call, folder, tmp_path, target):
     assert ran.out == ""
     last = ran.err.splitlines()[-1]
     assert last.startswith("libra-plan: ")
-    assert target.split("/")[0] in last or target in last
+    assert target.split("/")[0] in last
 
 
 def test_a_tampered_manifest_is_refused(call, folder):

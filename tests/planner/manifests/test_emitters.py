@@ -8,7 +8,7 @@ import plans
 import pytest
 
 from libra_plan.errors import ManifestError
-from libra_plan.planner.manifests.base import Ability, configured, emitters, find_emitter, options_of
+from libra_plan.planner.manifests.base import Ability, configured, find_emitter, options_of
 
 EMITTERS = golden.golden_emitters()
 
@@ -65,8 +65,6 @@ def test_tasks_can_be_picked_and_a_wrong_one_is_refused(name):
 
 def test_a_picked_task_is_emitted_alone():
     """The refusal of one task must not stand in the way of another."""
-    emitter = configured(find_emitter("torchrun"), {})
-    assert emitter is emitters()["torchrun"] or emitter.name == "torchrun"
     files = configured(find_emitter("verl"), {"tasks": "second"}).emit(launch_cases.gaps())
     assert {path.split("/")[0] for path in files} == {"second"}
 
