@@ -16,13 +16,21 @@ from libra_plan.models.quantities import Estimate, Origin
 from libra_plan.profiles.gpus import bytes_per_weight
 from libra_plan.profiles.schema import ModelShape, ProfileFile, Software
 
-__all__ = ["cache_share", "engine_memory", "engine_static", "kv_mib_per_token"]
+__all__ = ["cache_share", "communication_mib", "engine_memory", "engine_static", "kv_mib_per_token"]
 
 _MIB = 2.0**20
 _BLOCK_TOKENS = 16  # a sequence leaves part of its last KV block empty
 _RESERVE_MIB = 3584.0
 _COMMUNICATION_MIB = {1: 0.0, 2: 342.0}
 _COMMUNICATION_MOST_MIB = 392.0
+
+
+def communication_mib(tensor_parallel: int) -> float:
+    """Give NCCL's buffers, outside the allocator: 0, 342 or 392 MiB at tp 1, 2, 4 and more.
+
+    What AIConfigurator takes for its engines.
+    """
+    return _COMMUNICATION_MIB.get(tensor_parallel, _COMMUNICATION_MOST_MIB)
 
 
 def kv_mib_per_token(model: ModelShape, software: Software, layout: Layout) -> float:
@@ -76,7 +84,7 @@ def _weights_mib(profile: ProfileFile, layout: Layout) -> float:
 
 
 def _reserve_mib(layout: Layout) -> float:
-    return _RESERVE_MIB + _COMMUNICATION_MIB.get(layout.tp, _COMMUNICATION_MOST_MIB)
+    return _RESERVE_MIB + communication_mib(layout.tp)
 
 
 def _between(profile: ProfileFile, layout: Layout, cache_mib: float) -> Estimate:

@@ -25,7 +25,6 @@ from libra_plan.profiles.schema import ModelShape, Phase, ProfileFile, Software
 
 __all__ = [
     "Moments",
-    "communication_mib",
     "kept_activations_mib",
     "live_layer_mib",
     "logits_mib",
@@ -39,8 +38,6 @@ FUSED_LOGITS_BYTES = 0.44
 RESERVE = 1.35
 """Upper bound over the estimate: fragmentation, and layers that are not split evenly."""
 _BOUNDARY_BYTES = 2.0
-_COMMUNICATION_MIB = {1: 0.0, 2: 342.0}
-_COMMUNICATION_MOST_MIB = 392.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +52,6 @@ class Moments:
     def peak(self) -> float:
         """Give the largest of them."""
         return max(self.optimizer, self.backward, self.logits)
-
-
-def communication_mib(tensor_parallel: int) -> float:
-    """Give NCCL's buffers, outside the allocator: 0, 342 or 392 MiB at tp 1, 2, 4 and more.
-
-    What AIConfigurator takes for its engines.
-    """
-    return _COMMUNICATION_MIB.get(tensor_parallel, _COMMUNICATION_MOST_MIB)
 
 
 def live_layer_mib(

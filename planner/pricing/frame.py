@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from libra_plan.errors import RefusedError
-from libra_plan.models.memory_physics import communication_mib
+from libra_plan.models.engine_memory import communication_mib
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.quantities import Estimate
 from libra_plan.models.sharing import on_seat, whole_class

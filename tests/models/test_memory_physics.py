@@ -5,9 +5,9 @@ from affine_profile import SHAPE, profile_file
 from fitting import decode_law, fitted, points_of
 
 from libra_plan.errors import RefusedError
+from libra_plan.models.engine_memory import communication_mib
 from libra_plan.models.fit import Query
 from libra_plan.models.memory_physics import (
-    communication_mib,
     kept_activations_mib,
     live_layer_mib,
     logits_mib,
