@@ -156,7 +156,7 @@ def _jobset(
     jobs = []
     for agent in agents:
         rank = ranks[agent.role] = ranks.get(agent.role, -1) + 1
-        jobs.append(_job(manifest, task, agent, rank, options))
+        jobs.append(_job(task, agent, rank, options))
     return {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
@@ -177,9 +177,7 @@ def _jobset(
     }
 
 
-def _job(
-    manifest: Manifest, task: TaskEntry, agent: Agent, rank: int, options: KubernetesOptions
-) -> dict[str, object]:
+def _job(task: TaskEntry, agent: Agent, rank: int, options: KubernetesOptions) -> dict[str, object]:
     pod: dict[str, object] = {
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": math.ceil(task.lifecycle.grace_s) + _STOP_MARGIN_S,
