@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from libra_plan.models.topology import Cluster
 from libra_plan.profiles.catalog import LoadedProfile
+from libra_plan.profiles.gpus import bytes_per_weight
 from libra_plan.profiles.schema import ModelShape, Software, SwitchingFile, TaskSpec
 
 __all__ = ["between_racks_note", "handover_note", "link_gib_per_s", "restart_s", "sync_s", "weight_gib"]
@@ -15,8 +16,7 @@ GIB = 2.0**30
 
 def weight_gib(model: ModelShape, software: Software) -> float:
     """Give the size of a model's weights in the precision it is used in, GiB."""
-    width = {"fp32": 4.0, "fp8": 1.0, "int8": 1.0, "int4": 0.5}.get(software.precision.split("-")[0], 2.0)
-    return model.params * width / GIB
+    return model.params * bytes_per_weight(software.precision) / GIB
 
 
 def link_gib_per_s(cluster: Cluster, profile: LoadedProfile, one_node: bool) -> float | None:

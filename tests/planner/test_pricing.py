@@ -16,6 +16,7 @@ from libra_plan.models.topology import Cluster, GpuId
 from libra_plan.planner.columns import columns_of
 from libra_plan.planner.pricing import price
 from libra_plan.planner.pricing.replicas import replica_counts
+from libra_plan.planner.pricing.switching import weight_gib
 from libra_plan.planner.problem import CouplingKind, Deadline, Policy, Quota
 from libra_plan.profiles.catalog import LoadedProfile, ProfilesFolder, load_folder, shipped_folder
 from libra_plan.profiles.schema import (
@@ -232,6 +233,15 @@ def test_unknown_link_between_nodes_hands_weights_over_by_checkpoint():
     (task,) = price_of(task_of(), cluster=cluster).tasks
     gib = 7_615_616_512 * 2 / 2**30
     assert task.sync_s == pytest.approx(gib / 0.75 + gib / 4.0)
+
+
+@pytest.mark.parametrize(
+    ("precision", "width"), [("fp8_block", 1), ("nvfp4", 0.5), ("fp32-master/bf16", 2), ("bf16", 2)]
+)
+def test_weights_are_handed_over_in_the_width_they_are_used_in(precision, width):
+    """Block-scaled weights priced as bf16 would take twice the time, and more to move than they do."""
+    file = profile_file("decode", precision=precision)
+    assert weight_gib(file.model, file.software) == pytest.approx(file.model.params * width / 2**30)
 
 
 def test_training_does_not_span_nodes_over_an_unknown_link():
