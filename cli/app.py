@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 from collections.abc import Sequence
@@ -16,11 +17,12 @@ from libra_plan.cli.faults import Interrupted, UsageFault, line_of
 from libra_plan.cli.settings import default_map, name_variables, unknown_variables
 from libra_plan.errors import LibraError
 
-__all__ = ["app", "main", "run"]
+__all__ = ["app", "hear_interrupts", "main", "run"]
 
 _NAME = "libra-plan"
 _INTERRUPTED = 130  # what shells give a program that Ctrl-C ended
 _NO_READER = 141  # and one whose reader left
+_pressed: list[int] = []
 
 app = typer.Typer(
     name=_NAME,
@@ -85,6 +87,12 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return _INTERRUPTED
     except (LibraError, UsageFault) as error:
         return _fault(error, sys.argv[1:] if arguments is None else arguments)
+    except Exception:
+        if not _pressed:
+            raise
+        # modules in C turn a Ctrl-C while they are loaded into an ImportError
+        render.note(f"{_NAME}: interrupted")
+        return _INTERRUPTED
     if result == _INTERRUPTED:
         render.note(f"{_NAME}: interrupted")
     return result if isinstance(result, int) else 0
@@ -100,6 +108,17 @@ def _fault(error: Any, arguments: Sequence[str]) -> int:
     return int(error.exit_code)
 
 
+def hear_interrupts() -> None:
+    """Remember that Ctrl-C was pressed, whatever becomes of the exception; ignored, it stays ignored."""
+
+    def press(number: int, _: object) -> NoReturn:
+        _pressed.append(number)
+        raise KeyboardInterrupt
+
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, press)
+
+
 def _reader_left() -> int:
     # so that the interpreter does not complain about the rest of the output when it ends
     sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - lives to the end
@@ -113,6 +132,7 @@ def main() -> NoReturn:
         if hasattr(stream, "reconfigure"):
             terminal = stream.isatty()
             stream.reconfigure(encoding=None if terminal else "utf-8", errors="backslashreplace")
+    hear_interrupts()
     code = run()
     try:
         sys.stdout.flush()

@@ -50,6 +50,7 @@ def emit(
 ) -> None:
     """Emit, or list emitters."""
     from libra_plan.planner.manifests.base import configured, emitters, find_emitter
+    from libra_plan.planner.manifests.check import require_sound
 
     if list_:
         _list_launchers(launcher, form)
@@ -62,6 +63,7 @@ def emit(
         )
     emitter = configured(find_emitter(launcher), _pairs(option or []))
     read = read_manifest_at(manifest)
+    require_sound(read)
     files = emitter.emit(read)
     if out is None and form is not Form.TABLE:
         render.print_data(files, form.value)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ import yaml
 from cli_run import PROGRAM, environment, program
 
 import libra_plan
+from libra_plan.cli import app as app_module
 from libra_plan.cli import plan_verbs
 from libra_plan.cli.app import run
 
@@ -241,3 +244,26 @@ def test_completion_knows_verbs_and_options(tmp_path):
     assert completed("libra-plan so", 1) == ["solve"]
     assert "--policy" in completed("libra-plan solve --po", 2)
     assert set(completed("libra-plan profile ", 2)) == {"fit", "check", "predict", "measure", "import"}
+
+
+def test_ctrl_c_while_a_module_is_loaded_is_no_defect(call, folder, monkeypatch):
+    """Modules in C turn it into an ImportError, which looked like a broken installation."""
+
+    def loaded(*_: object, **__: object) -> None:
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(5)
+        except KeyboardInterrupt:
+            raise ImportError("initialization failed") from None
+
+    before = signal.getsignal(signal.SIGINT)
+    monkeypatch.setattr(app_module, "_pressed", [])
+    monkeypatch.setattr(plan_verbs, "read_inputs", loaded)
+    try:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        app_module.hear_interrupts()
+        ran = call("solve", folder, "--gpus", 1)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert ran.code == 130
+    assert ran.err.rstrip() == "libra-plan: interrupted"

@@ -6,8 +6,12 @@ import json
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 from cli_run import train_task, write_workload
+
+from libra_plan.planner.manifests.document import manifest_to_json, seal
+from libra_plan.planner.manifests.manifest import Manifest
 
 
 @pytest.fixture
@@ -117,3 +121,20 @@ def test_a_cause_is_told_once_and_alone_on_its_line(call, tmp_path):
     assert "state `command`" in lines[0]
     assert "--cluster FILE" in lines[0]
     assert any("has no address" in line for line in lines[1:])
+
+
+def test_an_unsound_manifest_is_not_emitted(call, run):
+    """A GPU with two ranks must not reach a launcher, however right the digest is (A015)."""
+    path = run / "manifest.json"
+    manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
+    task, *others = manifest.spec.tasks
+    role, *more = task.roles
+    first = role.replicas[0]
+    broken = msgspec.structs.replace(role, replicas=(first, first, *role.replicas[2:]))
+    task = msgspec.structs.replace(task, roles=(broken, *more))
+    spec = msgspec.structs.replace(manifest.spec, tasks=(task, *others))
+    path.write_text(manifest_to_json(seal(msgspec.structs.replace(manifest, spec=spec))))
+    ran = call("emit", "torchrun", run, "--out", "scripts")
+    assert ran.code == 2
+    assert "breaks the rules of manifests" in ran.err
+    assert not Path("scripts").exists()

@@ -99,7 +99,7 @@ def _converse(pid: int, handle: int, keys: dict[str, tuple[str, ...]]) -> str:
         for text in [text for text in keys if text.encode() in written]:
             for key in keys.pop(text):
                 os.write(handle, key.encode())
-                time.sleep(0.2)  # two presses at once would be one signal
+                time.sleep(0.02)  # two presses at once would be one signal; much later all is over
 
 
 def train_task(name: str = "rm", *, model: str = "0.5b", samples: int = 256, weight: float = 1.0) -> dict:
