@@ -13,6 +13,7 @@ from __future__ import annotations
 from libra_plan.models.memory import CacheForm
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.quantities import Estimate, Origin
+from libra_plan.models.states import weights_mib
 from libra_plan.profiles.gpus import bytes_per_weight
 from libra_plan.profiles.schema import ModelShape, ProfileFile, Software
 
@@ -74,13 +75,10 @@ def cache_share(software: Software, memory_mib: float, static_mib: float) -> flo
 def _form(profile: ProfileFile, layout: Layout) -> CacheForm:
     per_token = kv_mib_per_token(profile.model, profile.software, layout)
     return CacheForm(
-        _weights_mib(profile, layout) + _reserve_mib(layout), _BLOCK_TOKENS * per_token, per_token
+        weights_mib(profile.model, profile.software, layout) + _reserve_mib(layout),
+        _BLOCK_TOKENS * per_token,
+        per_token,
     )
-
-
-def _weights_mib(profile: ProfileFile, layout: Layout) -> float:
-    width = bytes_per_weight(profile.software.precision)
-    return width * profile.model.params / (layout.tp * layout.pp) / _MIB
 
 
 def _reserve_mib(layout: Layout) -> float:
@@ -88,5 +86,5 @@ def _reserve_mib(layout: Layout) -> float:
 
 
 def _between(profile: ProfileFile, layout: Layout, cache_mib: float) -> Estimate:
-    low, reserve = _weights_mib(profile, layout) + cache_mib, _reserve_mib(layout)
+    low, reserve = weights_mib(profile.model, profile.software, layout) + cache_mib, _reserve_mib(layout)
     return Estimate(low + reserve, low, low + 2 * reserve, "MiB", Origin.ASSUMED)

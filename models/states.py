@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from libra_plan.models.parallelism import Layout
+from libra_plan.profiles.gpus import bytes_per_weight
 from libra_plan.profiles.schema import ModelShape, Software
 
 __all__ = ["adapter_params", "state_mib", "weights_mib"]
@@ -11,13 +12,12 @@ _MIB = 2.0**20
 
 
 def weights_mib(model: ModelShape, software: Software, layout: Layout) -> float:
-    """Give the MiB of one GPU's weights, two bytes per parameter (one with 8-bit weights).
+    """Give the MiB of one GPU's weights in the precision of the forward pass.
 
     Experts are split over the replica's GPUs like everything else; with more expert than tensor
     parallelism they take less than this.
     """
-    width = 1.0 if "8" in software.precision and "fp32" not in software.precision else 2.0
-    return width * model.params / (layout.tp * layout.pp) / _MIB
+    return bytes_per_weight(software.precision) * model.params / (layout.tp * layout.pp) / _MIB
 
 
 def adapter_params(model: ModelShape, rank: int) -> int:

@@ -49,7 +49,16 @@ def implausible_memory(gpu_class: str, memory_mib: float) -> dict[str, str] | No
     }
 
 
-_WIDTHS = {"fp32": 4.0, "fp8": 1.0, "int8": 1.0, "fp4": 0.5, "nvfp4": 0.5, "mxfp4": 0.5, "int4": 0.5}
+_WIDTHS = {
+    "fp32": 4.0,
+    "fp8": 1.0,
+    "int8": 1.0,
+    "w8a8": 1.0,
+    "fp4": 0.5,
+    "nvfp4": 0.5,
+    "mxfp4": 0.5,
+    "int4": 0.5,
+}
 
 
 def bytes_per_weight(precision: str) -> float:

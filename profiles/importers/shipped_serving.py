@@ -22,7 +22,7 @@ _BF16 = "the source leaves precision empty: bf16 is that of the published checkp
 _COMMON = {
     "framework-version": "unstated",  # for rows that leave it empty
     "licence": "Apache-2.0",
-    "source-url": "https://pypi.org/project/aiconfigurator-core/0.12.0/",
+    "source-url": "https://github.com/ai-dynamo/aiconfigurator",
 }
 _VLLM = {"flags": "gpu_memory_utilization=0.9"}
 _TRTLLM = {"flags": "free_gpu_memory_fraction=0.9"}

@@ -38,3 +38,13 @@ def test_tensor_and_pipeline_ranks_split_states_evenly():
     assert state_mib(SHAPE, software, Layout(tp=2, pp=2), 1) == pytest.approx(one / 4)
     assert state_mib(SHAPE, software, Layout(cp=2), 1) == one
     assert weights_mib(SHAPE, software, Layout(tp=4)) == pytest.approx(2 * SHAPE.params / 4 / MIB)
+
+
+@pytest.mark.parametrize(
+    ("precision", "width"),
+    [("fp32", 4.0), ("fp32-master/bf16", 2.0), ("bf16", 2.0), ("fp8", 1.0), ("w8a8", 1.0), ("int4", 0.5)],
+)
+def test_weights_take_what_their_precision_takes(precision, width):
+    """Too few bytes a weight would call a plan feasible that is not."""
+    software = profile_file("train", precision=precision).software
+    assert weights_mib(SHAPE, software, Layout()) == pytest.approx(width * SHAPE.params / 2.0**20)
