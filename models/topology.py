@@ -98,11 +98,16 @@ class Cluster:
 
     @cached_property
     def full_node_gpus(self) -> dict[str, int]:
-        """Map GPU classes to the number of GPUs in their largest node."""
+        """Map GPU classes to the number of GPUs in their largest node, absent ones counted.
+
+        What others hold is still part of its node: eight free GPUs on four half-held nodes do not
+        make whole nodes.
+        """
+        usable = [(gpu.id.node, gpu.gpu_class) for gpu in self.gpus.values()]
+        sizes = Counter([*usable, *((gpu.id.node, gpu.gpu_class) for gpu in self.absent)])
         full: dict[str, int] = {}
-        for node in self.nodes:
-            for name, number in Counter(gpu.gpu_class for gpu in node.gpus).items():
-                full[name] = max(full.get(name, 0), number)
+        for (_, name), number in sizes.items():
+            full[name] = max(full.get(name, 0), number)
         return full
 
     @cached_property

@@ -159,7 +159,8 @@ def _keeps_to_nodes(cluster: Cluster, replica: tuple[GpuId, ...]) -> bool:
         return True
     classes = {cluster.gpus[gpu].gpu_class for gpu in replica if gpu in cluster.gpus}
     whole = {id for id, gpu in cluster.gpus.items() if id.node in nodes and gpu.gpu_class in classes}
-    return whole == set(replica) and _in_one_domain(cluster, nodes)
+    held = any(gpu.id.node in nodes and gpu.gpu_class in classes for gpu in cluster.absent)
+    return whole == set(replica) and not held and _in_one_domain(cluster, nodes)
 
 
 def _in_one_domain(cluster: Cluster, nodes: set[str]) -> bool:

@@ -227,7 +227,9 @@ def _domain(cluster: Cluster, node_id: str) -> str:
 
 
 def _node_size(cluster: Cluster, gpu_class: str) -> int:
-    return max(_node_gpus(cluster, gpu_class), default=0)
+    held = Counter(gpu.id.node for gpu in cluster.absent if gpu.gpu_class == gpu_class)
+    usable = Counter(id.node for id, gpu in cluster.gpus.items() if gpu.gpu_class == gpu_class)
+    return max((held + usable).values(), default=0)
 
 
 def _node_gpus(cluster: Cluster, gpu_class: str) -> list[int]:

@@ -66,12 +66,10 @@ def capacities(cluster: Cluster, excluded: frozenset[GpuId] = frozenset()) -> di
     """Describe every GPU class of a cluster, leaving out excluded GPUs."""
     found: dict[str, list[int]] = {}
     memory: dict[str, float] = {}
-    full: dict[str, int] = {}
     spans: dict[str, list[str]] = {}
     for node in cluster.nodes:
         for gpu_class in dict.fromkeys(gpu.gpu_class for gpu in node.gpus):
             of_class = [gpu for gpu in node.gpus if gpu.gpu_class == gpu_class]
-            full[gpu_class] = max(full.get(gpu_class, 0), len(of_class))
             usable = [gpu for gpu in of_class if gpu.id not in excluded]
             found.setdefault(gpu_class, []).append(len(usable))
             spans.setdefault(gpu_class, []).append(cluster.span_of[node.id])
@@ -79,7 +77,13 @@ def capacities(cluster: Cluster, excluded: frozenset[GpuId] = frozenset()) -> di
             memory[gpu_class] = min(memory.get(gpu_class, float("inf")), least)
     return {
         name: ClassCapacity(
-            name, sum(counts), memory[name], tuple(counts), full[name], tuple(spans[name]), cluster.span_of
+            name,
+            sum(counts),
+            memory[name],
+            tuple(counts),
+            cluster.full_node_gpus[name],
+            tuple(spans[name]),
+            cluster.span_of,
         )
         for name, counts in found.items()
     }
