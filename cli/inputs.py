@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,10 +14,11 @@ from libra_plan.errors import ClusterError, InputError, Where, WorkloadError
 from libra_plan.profiles.counting import counted
 
 if TYPE_CHECKING:
+    from libra_plan.models.fit import FittedProfile
     from libra_plan.models.topology import Cluster
     from libra_plan.planner.manifests.manifest import Manifest
     from libra_plan.planner.problem import Problem
-    from libra_plan.profiles.catalog import ProfilesFolder
+    from libra_plan.profiles.catalog import LoadedProfile, ProfilesFolder
     from libra_plan.profiles.schema import ClusterFile
 
 __all__ = ["ClusterFlags", "Inputs", "read_cluster", "read_inputs", "read_manifest_at", "set_aside_notes"]
@@ -58,7 +59,6 @@ def read_inputs(
 
     `parent` is the manifest of the running plan.
     """
-    from libra_plan.models.fit_cache import cache_folder, cached_fit
     from libra_plan.planner.manifests.document import placements_of
     from libra_plan.planner.pricing import price
     from libra_plan.planner.problem import Policy
@@ -74,23 +74,39 @@ def read_inputs(
         )
     cluster = read_cluster(folder, flags)
     check_gpu_names(folder, cluster)
-    cache = cache_folder(os.environ)
     problem = price(
         folder,
         cluster,
         policy=Policy(policy),
         running=() if parent is None else placements_of(parent),
-        fit=lambda profile: cached_fit(
-            profile.file,
-            profile.points,
-            folder=cache,
-            extra=[(each.file, each.points) for each in profile.extra],
-        ),
+        fit=_fitter(folder, allow_prior),
         seed=seed,
         allow_prior=allow_prior,
         at_steps_ahead=ahead_steps,
     )
     return Inputs(folder, cluster, problem, parent)
+
+
+def _fitter(folder: ProfilesFolder, allow_prior: bool) -> Callable[[LoadedProfile], FittedProfile]:
+    """Fit profiles through the cache; with `allow_prior` one with too few points leans on other models."""
+    from libra_plan.models.donors import prior_donors
+    from libra_plan.models.fit import fit_profile
+    from libra_plan.models.fit_cache import cache_folder, cached_fit
+    from libra_plan.profiles.catalog import load_folder, shipped_folder
+
+    cache = cache_folder(os.environ)
+
+    def fit(profile: LoadedProfile) -> FittedProfile:
+        extra = [(each.file, each.points) for each in profile.extra]
+        fitted = cached_fit(profile.file, profile.points, folder=cache, extra=extra)
+        if fitted.layouts or not allow_prior:
+            return fitted
+        known = {**load_folder(shipped_folder()).profiles, **folder.profiles}
+        others = prior_donors(known, profile.file)
+        donors = [cached_fit(each.file, each.points, folder=cache) for each in others]
+        return fit_profile(profile.file, profile.points, donors=donors, extra=extra)
+
+    return fit
 
 
 def set_aside_notes(folder: ProfilesFolder) -> Iterator[str]:

@@ -29,7 +29,7 @@ from libra_plan.models.parallelism import Layout
 from libra_plan.models.prior import TIME_ERROR, Donor, PhysicsPrior, prior_for
 from libra_plan.models.quantities import Estimate, Origin
 from libra_plan.models.query import DecodeCoefficients, Query
-from libra_plan.models.ranks import memory_over_ranks, time_over_ranks
+from libra_plan.models.ranks import assumed_over_ranks, memory_over_ranks, time_over_ranks
 from libra_plan.models.samples import memory_samples, place_of, rows_by_layout, time_samples
 from libra_plan.models.serve import ServeForm
 from libra_plan.models.states import weights_mib
@@ -181,7 +181,8 @@ class FittedProfile:
     def _time_by_prior(self, asked: Asked, fit: LayoutFit | None) -> Estimate:
         layout = asked.query.layout
         if self._needs_physics(layout, asked.allow_prior) and self.prior is not None:
-            base, source = self.prior.time_s(asked.place), _ONE
+            base = assumed_over_ranks(self.profile, self.prior.time_s(asked.place), asked)
+            source = _ONE
         else:
             source = self._other_layout(layout, asked.allow_prior, "time", fit).layout
             base = self.time_s(_with_layout(asked.query, source), allow_prior=True)

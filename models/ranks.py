@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import log2
 from statistics import median
 
 from libra_plan.models import refusals
@@ -16,7 +17,7 @@ from libra_plan.models.soft_floor import SoftFloorForm
 from libra_plan.models.states import state_mib, weights_mib
 from libra_plan.profiles.schema import ProfileFile
 
-__all__ = ["memory_over_ranks", "time_over_ranks"]
+__all__ = ["assumed_over_ranks", "memory_over_ranks", "time_over_ranks"]
 
 _MIB = 2.0**20
 _ERROR = 1.05
@@ -26,19 +27,32 @@ _ERROR = 1.05
 def time_over_ranks(profile: ProfileFile, fit: LayoutFit, alone: Estimate, asked: Asked) -> Estimate:
     """Add what more ranks than measured cost; fewer ranks keep the measured time, as an upper bound.
 
-    Steps measured at other numbers of ranks scale the prediction by what they took over it.
+    Steps measured at other numbers of ranks scale the prediction by what they took over it. More
+    ranks than any measured ones are an extrapolation, whose error grows with every doubling.
     """
     ranks = asked.query.dp
     if profile.phase != "train" or ranks <= fit.base_dp or fit.time is None:
         return alone
+    doublings = log2(ranks / max(fit.base_dp, *(other.dp for other in fit.other_ranks), 1))
     seen, error = _seen(profile, fit, fit.time, asked)
+    error **= max(1.0, doublings)
     ratio = _ratio(profile, fit, fit.time, asked, asked.place, ranks) * seen
     value = alone.value * ratio
     # What is hidden behind the backward pass is not known: between all of it and nothing.
     low = min(alone.low * max(1.0, ratio / error), value)
     high = max(alone.high * ratio * error, value)
-    origin = max(alone.origin, Origin.INTERPOLATED, key=lambda origin: origin.weakness)
+    carried = Origin.EXTRAPOLATED if doublings > 0 else Origin.INTERPOLATED
+    origin = max(alone.origin, carried, key=lambda origin: origin.weakness)
     return Estimate(value, low, high, "s", origin, alone.rows)
+
+
+def assumed_over_ranks(profile: ProfileFile, alone: Estimate, asked: Asked) -> Estimate:
+    """Add the exchange of gradients to a step that was assumed, none of it hidden but for the low bound."""
+    if profile.phase != "train" or asked.query.dp == 1:
+        return alone
+    more = _collective_s(profile, asked, asked.query.dp)
+    high = alone.high + more * _ERROR
+    return replace(alone, value=alone.value + more, high=high, origin=Origin.ASSUMED)
 
 
 def _ratio(

@@ -41,7 +41,7 @@ def role_options(
             continue
         layouts = [Layout(each.tp, each.pp, each.cp, each.ep) for each in role.layouts]
         for way, alone in stage.ways():
-            for layout in layouts or stage.profile.layouts:
+            for layout in layouts or stage.profile.layouts or (Layout(),):
                 if gpu_class == measured_on or layout.gpus_per_replica == 1:
                     yield from _layout_options(role, way, alone, layout, gpu_class, work, prices, refusals)
             if role.mixed_layouts is not None and isinstance(way, Rollout) and not alone:

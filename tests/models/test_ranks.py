@@ -130,3 +130,29 @@ def test_sharded_ranks_gather_weights_twice_and_scatter_gradients_once():
     plain = profile_file("train", precision="fp32-master/bf16")
     by_hand = 2 * 3 / 4 * model.params * 4 / per_s + 0.3e-3 + 2 * 3 * 3.4e-6
     assert ranks_s(model, plain.software, Layout(), 4, 300.0) == pytest.approx(by_hand)
+
+
+def test_more_ranks_than_measured_are_an_extrapolation_that_grows_less_sure():
+    """A step on 64 ranks was called interpolated, with the bounds of two ranks."""
+    alone = shipped("1.5b-train")
+    steps = {dp: alone.time_s(Query(8, 2048, dp=dp, link_gib_per_s=300.0)) for dp in (1, 2, 4, 64)}
+    assert steps[1].origin is Origin.MEASURED
+    assert {steps[dp].origin for dp in (2, 4, 64)} == {Origin.EXTRAPOLATED}
+    widths = [steps[dp].high / steps[dp].value for dp in (2, 4, 64)]
+    assert widths == sorted(widths)
+    assert widths[-1] > 1.2
+
+
+def test_an_assumed_step_is_not_free_of_the_exchange_of_gradients():
+    """With --allow-prior the step of one GPU was given for any number of ranks."""
+    few = load_profile(
+        shipped_folder() / "h200-qwen2.5-1.5b-train-ddp"
+    )  # too few points for a fit of its own
+    donors = [shipped("0.5b-train"), shipped("7b-train")]
+    together = fit_profile(few.file, few.points, donors=donors)
+    alone, two, eight = (
+        together.time_s(Query(8, 2048, dp=dp, link_gib_per_s=300.0), allow_prior=True) for dp in (1, 2, 8)
+    )
+    assert two.origin is eight.origin is Origin.ASSUMED
+    assert alone.value < two.value < eight.value
+    assert alone.low <= two.low <= two.value <= two.high
