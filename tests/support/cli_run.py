@@ -73,6 +73,7 @@ def on_terminal(
             fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
             env = environment(TERM="xterm-256color", **more)
             env.pop("COLUMNS", None)
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # a job in the background inherits it ignored
             os.execve(PROGRAM[0], [*PROGRAM, *map(str, words)], env)
         finally:
             os._exit(127)
