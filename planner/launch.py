@@ -105,7 +105,7 @@ def launch(
     `node` is the one this host is (found by name or address unless given), `tasks` limits what is
     started, `folder` takes logs and the record of processes. `check_gpus` says which GPUs are
     free; unknown ones are refused unless `allow_unknown_gpus`. When a role fails, the others of its
-    task are stopped with the task's stop signal and grace; SIGINT and SIGTERM stop all tasks so.
+    task are stopped with the task's stop signal and grace; SIGINT, SIGTERM and SIGHUP stop all so.
     `tell` hears of every agent when it was started and when it has ended.
     """
     require_sound(manifest)
@@ -145,11 +145,16 @@ def _chosen(
 
 @contextmanager
 def _signals(handle: Callable[[int], None]) -> Iterator[None]:
-    """Hand SIGINT and SIGTERM to `handle`; elsewhere than in the main thread they stay as they are."""
+    """Hand SIGINT, SIGTERM and SIGHUP (the terminal is gone) to `handle`.
+
+    Elsewhere than in the main thread they stay as they are; under nohup SIGHUP stays ignored.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    numbers = (signal.SIGINT, signal.SIGTERM)
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
     before = {number: signal.signal(number, lambda received, _: handle(received)) for number in numbers}
     try:
         yield
@@ -279,11 +284,11 @@ class _Run:
         self._report_survivors()
 
     def _act_on_signals(self) -> None:
-        if len(self.signals) > 1:  # asked twice: wait no longer
-            self.deadlines = {running.agent.task: self.clock() for running in self.live}
-        elif self.signals:
+        if self.signals:
             for task in {running.agent.task for running in self.live}:
                 self._stop(task)
+        if len(self.signals) > 1:  # asked twice, however quickly: all are told to stop, and wait no longer
+            self.deadlines = {running.agent.task: self.clock() for running in self.live}
 
     def _ended(self, running: _Running) -> None:
         self.live.remove(running)

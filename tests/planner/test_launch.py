@@ -254,9 +254,9 @@ def test_processes_of_others_are_left_alone(tmp_path):
             bystander.kill()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_stops_what_was_started(tmp_path, number):
-    """Ctrl-C on the launch must not leave roles running."""
+    """Neither Ctrl-C on the launch nor a lost terminal may leave roles running."""
 
     def poke():
         wait_for((tmp_path / "launch.json").exists)
@@ -270,6 +270,24 @@ def test_a_signal_stops_what_was_started(tmp_path, number):
     assert report.interrupted == number.name
     assert [one.status for one in report.exits] == [-signal.SIGTERM]
     assert signal.getsignal(number) is before
+
+
+@DROPS_A_HANDLE
+def test_two_signals_at_once_stop_what_was_started_too(tmp_path):
+    """Twice Ctrl-C within one look at the roles abandoned them without ever telling them to stop."""
+
+    def poke():
+        wait_for((tmp_path / "launch.json").exists)
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    poker = threading.Thread(target=poke)
+    poker.start()
+    report = start(cpu_manifest("import time; time.sleep(60)"), tmp_path)
+    poker.join()
+    (agent,) = read_state(tmp_path).agents
+    wait_for(lambda: not host.still_runs(agent.pid, agent.start_time))
+    assert report.interrupted in ("SIGINT", "SIGTERM")
 
 
 def test_a_launch_killed_outright_leaves_a_record_to_find_its_roles_by(tmp_path):
