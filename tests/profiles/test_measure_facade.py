@@ -172,7 +172,7 @@ def test_plain_progress_counts_points() -> None:
     assert stream.getvalue() == "p [1/2] 1x8 ok\n"
 
 
-@needs_source
+@pytest.mark.skipif(not (ROOT / "profiles").is_dir(), reason="the measured profiles lie in the checkout")
 def test_the_comparison_is_what_the_profiles_say(capsys: pytest.CaptureFixture[str]) -> None:
     """A changed measurement or script must not leave an old comparison behind."""
     script = runpy.run_path(str(ROOT / "benchmarks" / "compare_h200.py"))
