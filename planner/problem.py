@@ -23,6 +23,7 @@ __all__ = [
     "Deadline",
     "HeldRole",
     "HeldTask",
+    "HeldWorkers",
     "Policy",
     "Problem",
     "Quota",
@@ -228,11 +229,24 @@ class HeldRole:
 
 
 @dataclass(frozen=True, slots=True)
+class HeldWorkers:
+    """Workers of a CPU-only role of the running plan on one node."""
+
+    role: str
+    node: str
+    workers: int
+
+
+@dataclass(frozen=True, slots=True)
 class HeldTask:
-    """A task of the running plan and what it holds; changing any of it costs `Task.restart_s`."""
+    """A task of the running plan and what it holds; changing any of its GPUs costs `Task.restart_s`.
+
+    `workers` of a task that keeps its GPUs stay where they are as long as there is room.
+    """
 
     task: str
     roles: tuple[HeldRole, ...]
+    workers: tuple[HeldWorkers, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

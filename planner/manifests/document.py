@@ -17,7 +17,7 @@ from libra_plan.errors import ManifestError, Where
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.topology import GpuId
 from libra_plan.planner.manifests.manifest import API_VERSION, KIND, Manifest, RoleEntry
-from libra_plan.planner.problem import HeldRole, HeldTask
+from libra_plan.planner.problem import HeldRole, HeldTask, HeldWorkers
 from libra_plan.profiles.document import Document, decode, parse_document, read_text, shown
 
 __all__ = [
@@ -130,9 +130,15 @@ def _numbers(value: object, path: str) -> Iterator[tuple[str, float]]:
 
 
 def placements_of(manifest: Manifest) -> tuple[HeldTask, ...]:
-    """Give what every task of a manifest holds: per role its layout and the GPUs of its replicas."""
+    """Give what every task of a manifest holds: layouts, the GPUs of replicas, nodes of workers."""
     return tuple(
-        HeldTask(task.id, tuple(_held(role) for role in task.roles if role.members))
+        HeldTask(
+            task.id,
+            tuple(_held(role) for role in task.roles if role.members),
+            tuple(
+                HeldWorkers(role.id, share.node, share.workers) for role in task.roles for share in role.cpu
+            ),
+        )
         for task in manifest.spec.tasks
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from libra_plan.models.topology import Cluster, GpuId
@@ -15,6 +16,7 @@ from libra_plan.planner.solvers.base import SolveParams
 from libra_plan.planner.solvers.cpsat_placement import assign_nodes
 from libra_plan.planner.solvers.first_fit import first_fit, splits_racks
 from libra_plan.planner.solvers.rows import Choice
+from libra_plan.planner.solvers.workers import kept_workers, take_room
 from libra_plan.planner.solvers.worth import Candidate, TaskCandidates, host_of_held
 
 __all__ = ["TaskPlacement", "place"]
@@ -46,13 +48,33 @@ def place(
     """
     chosen = {t: tasks[t].candidates[c] for t, c in choice.items()}
     held = {t: entry.held for t, entry in chosen.items() if entry.held is not None}
+    staying = kept_workers(problem.cluster, tasks, held)
+    if staying:
+        with suppress(UndecidedError):
+            placed = _placed(problem, tasks, chosen, held, staying, params, limit_s)
+            if placed is not None:
+                return placed
+    return _placed(problem, tasks, chosen, held, {}, params, limit_s)
+
+
+def _placed(
+    problem: Problem,
+    tasks: Sequence[TaskCandidates],
+    chosen: Mapping[int, Candidate],
+    held: Mapping[int, HeldTask],
+    staying: Mapping[int, tuple[CpuShare, ...]],
+    params: SolveParams,
+    limit_s: float,
+) -> dict[int, TaskPlacement] | None:
     kept_gpus = [gpu for each in held.values() for gpu in _gpus_of(each)]
     if len(kept_gpus) != len(set(kept_gpus)):
         return None
     free = _free(problem.cluster, set(kept_gpus))
     owners, items = _items(problem, tasks, {t: entry for t, entry in chosen.items() if t not in held})
-    cpu_needs = [need for t in chosen for need in _cpu_needs(tasks[t].task)]
+    cpu_needs = [need for t in chosen if t not in staying for need in _cpu_needs(tasks[t].task)]
     cores, host = _used_by_held(chosen, held)
+    for t, kept in staying.items():
+        take_room(tasks[t].task, kept, cores, host)
     if _overfull(problem.cluster, cores, host):
         return None  # a node has less to give than when the kept tasks were put there
     asked = (problem.cluster, items, cpu_needs, free, cores, host)
@@ -70,11 +92,14 @@ def place(
     if assigned is None:
         return None
     blocks = _blocks_by_item(problem.cluster, items, assigned, free)
+    order = problem.cluster.order_of
     placements: dict[int, TaskPlacement] = {}
     for t, entry in chosen.items():
-        shares = tuple(
+        shares = staying.get(t) or tuple(
             CpuShare(need.role, node, count)
-            for (number, node), count in assigned.workers.items()
+            for (number, node), count in sorted(
+                assigned.workers.items(), key=lambda each: (each[0][0], order[each[0][1]])
+            )
             if (need := cpu_needs[number]).task == tasks[t].task.id
         )
         if t in held:

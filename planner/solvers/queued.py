@@ -25,6 +25,7 @@ from libra_plan.planner.columns.capacity import capacities
 from libra_plan.planner.plan import QueuedTask
 from libra_plan.planner.problem import Task
 from libra_plan.planner.solvers.backends import maximise
+from libra_plan.planner.solvers.host_room import NO_ROOM
 from libra_plan.planner.solvers.master import Search
 from libra_plan.planner.solvers.rows import At, Choice, Row, must_row
 from libra_plan.planner.solvers.worth import TaskCandidates
@@ -32,6 +33,8 @@ from libra_plan.planner.solvers.worth import TaskCandidates
 __all__ = ["queued_tasks"]
 
 _EXPLAIN_S = 1.0  # an explanation is worth a second, not the whole limit
+_TRIED = 200  # candidates that are placed one by one to say why nothing runs
+_ALONE = "GPUs suffice, but CPU cores, host memory or pinned GPUs do not"
 _WEIGHED = 8  # tasks whose waiting is explained by a solve of its own; of more, the others are told plainly
 
 
@@ -45,6 +48,13 @@ def queued_tasks(search: Search, choice: Choice, asked: Search | None) -> list[Q
         told = _cannot_run(search.problem.cluster, each.task) if not each.candidates else _no_host(search, t)
         if told is None and asked is not None and weighed >= _WEIGHED:
             told = _outweighed(asked, t)
+        if (
+            told is None
+            and asked is None
+            and len(each.candidates) <= _TRIED
+            and _alone_unplaceable(search, t)
+        ):
+            told = QueuedTask(each.task.id, "cpu", f"{each.task.id}: {_ALONE}")
         if told is None:
             weighed += 1
             told = _not_worth_it(each, t, choice, asked)
@@ -53,9 +63,18 @@ def queued_tasks(search: Search, choice: Choice, asked: Search | None) -> list[Q
 
 
 def _no_host(search: Search, t: int) -> QueuedTask | None:
-    """Tell when the CPU cores or the host memory of all nodes together are too few for every form."""
+    """Tell when CPU cores or host memory are too few for every form: in all, or node by node."""
     task = search.tasks[t].task
     for row in search.rows:
+        if row.name == NO_ROOM and all(
+            (t, c) in row.coefficients for c in range(len(search.tasks[t].candidates))
+        ):
+            reason = "no node has the CPU cores and host memory that its GPUs and workers need beside them"
+            return QueuedTask(
+                task.id,
+                "cpu",
+                f"{task.id}: {reason}; state or add `cpu_cores` and `host_memory_mib` of the nodes",
+            )
         if row.name not in _HOST:
             continue
         least = min(row.coefficients.get((t, c), 0.0) for c in range(len(search.tasks[t].candidates)))
@@ -171,9 +190,7 @@ def _not_worth_it(each: TaskCandidates, t: int, choice: Choice, search: Search |
         if code is not None:
             return QueuedTask(name, code, f"{name}: {_BLOCKED[code].format(smallest=smallest)}")
         if forced.infeasible and _alone_unplaceable(search, t):
-            return QueuedTask(
-                name, "cpu", f"{name}: GPUs suffice, but CPU cores, host memory or pinned GPUs do not"
-            )
+            return QueuedTask(name, "cpu", f"{name}: {_ALONE}")
         return QueuedTask(name, "capacity", f"{name}: needs {smallest} GPUs; none could be placed")
     now = sum(search.tasks[u].candidates[c].worth for u, c in choice.items())
     if _only_money_is_missing(search, must_run, worth, now):

@@ -15,6 +15,7 @@ from libra_plan.planner.solvers.base import SolveParams
 from libra_plan.planner.solvers.baselines import equal_split, fits_rows, greedy, keep_running
 from libra_plan.planner.solvers.colgen.search import Limits
 from libra_plan.planner.solvers.focus import Focus, focus
+from libra_plan.planner.solvers.host_room import no_room_row
 from libra_plan.planner.solvers.master import Budget, Placed, Search
 from libra_plan.planner.solvers.moves import move_values
 from libra_plan.planner.solvers.policies.base import Outcome, Rule, total_worth
@@ -101,6 +102,8 @@ def _search(ask: Ask, before: Stage | None) -> tuple[Search, int]:
     else:
         tasks = [each.candidates(numbers) for each, numbers in zip(priced, focused.numbers, strict=True)]
     rows = master_rows(tasks, problem.cluster)
+    no_room = no_room_row(tasks, problem.cluster)
+    rows += [] if no_room is None else [no_room]
     rows += [must_row(f"tier:{each.task.id}", t, (0,), "tier") for t, each in enumerate(fixed)]
     if problem.budget_per_hour is not None:
         rows.append(budget_row(tasks, problem.cluster, problem.budget_per_hour))

@@ -17,6 +17,7 @@ from libra_plan.planner.problem import (
     CouplingKind,
     HeldRole,
     HeldTask,
+    HeldWorkers,
     Problem,
     Role,
     StageOption,
@@ -128,3 +129,20 @@ def test_a_restart_as_long_as_the_horizon_is_never_made_for_gain() -> None:
     problem = Problem(cluster(1, 2), (task,), running=(held("t", "n0", 1),), horizon_s=3600.0)
     plan = solve(problem, SolveParams()).require_plan()
     assert not plan.running[0].moved
+
+
+def test_tools_of_a_task_that_stays_do_not_move() -> None:
+    """Solving twice with nothing changed moved the sandboxes of an agent to another node."""
+    env = Role("env", "env", cpu_workers=4, cpu_cores=4.0)
+    task = replace(one_gpu_task("t", 1.0), roles=(*one_gpu_task("t", 1.0).roles, env))
+    two = cluster(2, 1, cores=10.0)
+    sandboxes = (HeldWorkers("env", "n0", 1), HeldWorkers("env", "n1", 3))
+    now = replace(held("t", "n1", 0), workers=sandboxes)
+    kept = solve(Problem(two, (task,), running=(now,)), SolveParams()).require_plan().running[0]
+    assert [(each.role, each.node, each.workers) for each in kept.cpu] == [("env", "n0", 1), ("env", "n1", 3)]
+    less = Cluster("lab", (two.nodes[0], replace(two.nodes[1], cpu_cores=2.0)))
+    problem = Problem(less, (task,), running=(now,))
+    plan = solve(problem, SolveParams()).require_plan()
+    assert verify(problem, plan) == []
+    assert not plan.running[0].moved
+    assert {each.node: each.workers for each in plan.running[0].cpu}["n0"] >= 3

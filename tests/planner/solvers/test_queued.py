@@ -12,7 +12,7 @@ from libra_plan.models.quantities import Estimate, Origin
 from libra_plan.models.topology import Cluster, Gpu, GpuId, Node
 from libra_plan.planner.problem import Coupling, CouplingKind, Problem, Role, StageOption, Task
 from libra_plan.planner.solvers import queued
-from libra_plan.planner.solvers.base import SolveParams
+from libra_plan.planner.solvers.base import SolveParams, TerminationReason
 from libra_plan.planner.solvers.solve import solve
 
 
@@ -66,3 +66,26 @@ def test_many_waiting_tasks_take_few_solves(monkeypatch: pytest.MonkeyPatch) -> 
     assert {each.code for each in plan.queued} == {"worth"}
     assert len(plan.queued) == 38
     assert 0 < len(calls) <= 10
+
+
+def test_enough_in_all_but_not_on_any_node_is_told_as_such() -> None:
+    """Candidates that no node has room for were tried one by one, until the time limit passed."""
+    nodes = tuple(replace(lab(2, 3.0).nodes[0], id=f"n{at}", gpus=()) for at in range(2))
+    cards = [tuple(Gpu(GpuId(node.id, index), "a", 1000.0) for index in range(2)) for node in nodes]
+    two = Cluster("lab", tuple(replace(n, gpus=gpus) for n, gpus in zip(nodes, cards, strict=True)))
+    result = solve(Problem(two, (one_gpu_task("t", 4.0),)), SolveParams())
+    assert result.termination.reason is TerminationReason.INFEASIBLE
+    assert result.termination.detail.startswith("[cpu] t: no node has the CPU cores")
+    env = Role("env", "env", cpu_workers=2, cpu_cores=8.0)
+    task = replace(one_gpu_task("t"), roles=(*one_gpu_task("t").roles, env))
+    result = solve(Problem(two, (task,)), SolveParams())
+    assert result.termination.detail.startswith("[cpu] t: ")
+
+
+def test_what_several_nodes_hold_together_is_not_forbidden() -> None:
+    """Eight workers of one core on two nodes of four, and blocks on the node that has the cores."""
+    one, other = lab(1, 5.0).nodes[0], replace(lab(1, 4.0).nodes[0], id="n1", gpus=())
+    env = Role("env", "env", cpu_workers=8, cpu_cores=8.0)
+    task = replace(one_gpu_task("t", 1.0), roles=(*one_gpu_task("t", 1.0).roles, env))
+    plan = solve(Problem(Cluster("lab", (one, other)), (task,)), SolveParams()).require_plan()
+    assert len(plan.running) == 1
