@@ -35,8 +35,8 @@ def cache_folder(environment: Mapping[str, str]) -> Path:
     own = environment.get("LIBRA_PLAN_CACHE")
     if own:
         return Path(own)
-    shared = environment.get("XDG_CACHE_HOME")
-    return (Path(shared) if shared else Path.home() / ".cache") / "libra-plan"
+    shared = environment.get("XDG_CACHE_HOME", "")  # one that is not absolute is to be ignored
+    return (Path(shared) if Path(shared).is_absolute() else Path.home() / ".cache") / "libra-plan"
 
 
 def cached_fit(

@@ -13,6 +13,7 @@ __all__ = [
     "Count",
     "File",
     "Large",
+    "Mass",
     "Mib",
     "Name",
     "NonNegative",
@@ -32,6 +33,7 @@ Whole = Annotated[int, Meta(ge=0)]
 Cores = Annotated[float, Meta(ge=0, le=1e6)]
 Mib = Annotated[float, Meta(ge=0, le=1e9)]
 Seconds = Annotated[float, Meta(ge=0, le=1e9)]
+Mass = Annotated[float, Meta(ge=0, le=1e15)]
 Weight = Annotated[float, Meta(ge=1e-6, le=1e6)]
 Large = Annotated[int, Meta(ge=1, le=2**20)]
 Address = Annotated[str, Meta(pattern=r"^[A-Za-z0-9:][A-Za-z0-9.:%_-]*$(?!\n)", max_length=253)]

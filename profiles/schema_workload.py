@@ -9,6 +9,7 @@ from libra_plan.profiles.schema_base import (
     Count,
     File,
     Large,
+    Mass,
     Mib,
     Name,
     NonNegative,
@@ -68,7 +69,7 @@ class Histogram(File, frozen=True, kw_only=True, tag="histogram", tag_field="kin
     """Lengths in bins: `edges_tokens` has one more entry than `counts`."""
 
     edges_tokens: tuple[Whole, ...]
-    counts: tuple[NonNegative, ...]
+    counts: tuple[Mass, ...]
 
 
 class Trace(File, frozen=True, kw_only=True, tag="trace", tag_field="kind"):

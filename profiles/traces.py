@@ -12,6 +12,8 @@ __all__ = ["read_trace", "read_trace_with_digest"]
 
 MAX_TRACE_BYTES = 16 * 2**20
 _LENGTH = re.compile(r"[1-9][0-9]{0,11}")
+_HEADER = re.compile(r"[A-Za-z_][\w .-]*")
+_NO_NUMBERS = frozenset({"nan", "inf", "infinity", "none", "null"})
 
 
 def read_trace(path: str | Path) -> tuple[int, ...]:
@@ -34,7 +36,7 @@ def read_trace_with_digest(path: str | Path) -> tuple[tuple[int, ...], str]:
             continue
         if _LENGTH.fullmatch(word):
             lengths.append(int(word))
-        elif not (header_may_follow and re.fullmatch(r"[A-Za-z_][\w .-]*", word)):
+        elif not header_may_follow or not _HEADER.fullmatch(word) or word.lower() in _NO_NUMBERS:
             raise WorkloadError(
                 "not a length",
                 got=repr(word[:40]),

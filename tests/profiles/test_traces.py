@@ -36,6 +36,15 @@ def test_an_empty_trace_is_refused(tmp_path: Path, text: str) -> None:
         read_trace(path)
 
 
+@pytest.mark.parametrize("first", ["nan", "NaN", "inf", "None", "null"])
+def test_what_programs_write_for_no_number_is_no_header(tmp_path: Path, first: str) -> None:
+    """A trace that begins with NaN lost its first length without a word (A075)."""
+    path = tmp_path / "lengths.txt"
+    path.write_text(f"{first}\n7\n", encoding="utf-8")
+    with pytest.raises(WorkloadError, match=r"lengths\.txt:1: not a length"):
+        read_trace(path)
+
+
 @given(st.lists(st.integers(1, 10**9), min_size=1))
 def test_lengths_survive(tmp_path_factory: pytest.TempPathFactory, lengths: list[int]) -> None:
     """Order and values are those of the file."""
