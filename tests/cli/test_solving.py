@@ -68,7 +68,7 @@ def test_tables_fit_the_terminal(folder, columns):
     tables = plain[plain.index("task ") : plain.index("node0 ")]
     assert "…" not in tables
     assert all(len(line) <= columns for line in tables.splitlines())
-    for word in ("reward-model", "node0:", "GPUs", "interpolated", "bottleneck", "GiB"):
+    for word in ("reward-model", "node0:", "GPUs", "extrapolated", "bottleneck", "GiB"):
         assert word in plain
 
 
