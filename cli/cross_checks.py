@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from libra_plan.errors import ClusterError, WorkloadError
+from libra_plan.profiles.wording import few
 
 if TYPE_CHECKING:
     from libra_plan.errors import Where
@@ -73,7 +74,7 @@ def _allowed(cluster: Cluster, name: str) -> str | None:
         return None
     gpus = [str(gpu) for gpu in cluster.gpus if gpu.node == node]
     nodes = [each.id for each in cluster.nodes]
-    return _some(gpus) if gpus else f"GPUs of {_some(nodes)}"
+    return few(gpus, _MOST_SHOWN) if gpus else f"GPUs of {few(nodes, _MOST_SHOWN)}"
 
 
 def _way_out(cluster: Cluster, name: str) -> str | None:
@@ -83,15 +84,10 @@ def _way_out(cluster: Cluster, name: str) -> str | None:
     return f"did you mean `{near[0]}:{index}`?" if near else None
 
 
-def _some(names: list[str]) -> str:
-    more = len(names) - _MOST_SHOWN
-    return ", ".join(names[:_MOST_SHOWN]) + (f" … {names[-1]} ({len(names)})" if more > 0 else "")
-
-
 def memory_notes(file: ClusterFile, measured_mib: Mapping[str, float]) -> list[str]:
     """Say where the memory of GPUs comes from the profiles, because the cluster does not state it."""
     return [
-        f"gpu_memory_mib is not stated for {_some(nodes)}: {measured_mib[name]:g} MiB taken, "
+        f"gpu_memory_mib is not stated for {few(nodes, _MOST_SHOWN)}: {measured_mib[name]:g} MiB taken, "
         f"with which {name} was measured"
         for name, nodes in _unstated(file).items()
         if name in measured_mib
@@ -101,8 +97,8 @@ def memory_notes(file: ClusterFile, measured_mib: Mapping[str, float]) -> list[s
 def unknown_memory(file: ClusterFile, measured_mib: Mapping[str, float]) -> list[str]:
     """Say which GPUs have a memory that neither the cluster states nor a profile was measured with."""
     return [
-        f"gpu_memory_mib is not stated for {_some(nodes)}, and it cannot be known without a profile "
-        f"measured on {name}"
+        f"gpu_memory_mib is not stated for {few(nodes, _MOST_SHOWN)}, and it cannot be known without "
+        f"a profile measured on {name}"
         for name, nodes in _unstated(file).items()
         if name not in measured_mib
     ]

@@ -139,6 +139,29 @@ def solve(
     flags = ClusterFlags(gpus, gpus_per_node, gpu_class, cluster, local)
     _check_picture(picture)
     parent = _parent(running, out)
+    inputs = _inputs(profiles, flags, parent, policy, budget, allow_prior, seed, ahead_steps)
+    plan = verified_plan(inputs.problem, _params(time_limit, gap, deterministic, seed, solver))
+    manifest = _settle(inputs, plan, name, out)
+    if form is Form.TABLE:
+        render.print_plan(inputs.problem, plan)
+    else:
+        text = manifest_to_json(manifest) if form is Form.JSON else manifest_to_yaml(manifest)
+        render.print_text(text.rstrip("\n"))
+    if picture is not None:
+        _draw(picture, inputs, plan)
+
+
+def _inputs(
+    profiles: Path,
+    flags: ClusterFlags,
+    parent: Manifest | None,
+    policy: PolicyName,
+    budget: float | None,
+    allow_prior: bool,
+    seed: int,
+    ahead_steps: int | None,
+) -> Inputs:
+    """Read and price what is to be planned, and say what was taken for granted."""
     inputs = read_inputs(
         profiles,
         flags,
@@ -150,15 +173,7 @@ def solve(
     )
     inputs = replace(inputs, problem=replace(inputs.problem, budget_per_hour=budget))
     _warn(inputs, ahead_steps)
-    plan = verified_plan(inputs.problem, _params(time_limit, gap, deterministic, seed, solver))
-    manifest = _settle(inputs, plan, name, out)
-    if form is Form.TABLE:
-        render.print_plan(inputs.problem, plan)
-    else:
-        text = manifest_to_json(manifest) if form is Form.JSON else manifest_to_yaml(manifest)
-        render.print_text(text.rstrip("\n"))
-    if picture is not None:
-        _draw(picture, inputs, plan)
+    return inputs
 
 
 def _parent(running: Path | None, out: Path | None) -> Manifest | None:
@@ -308,17 +323,7 @@ def explain(
 
     flags = ClusterFlags(gpus, gpus_per_node, gpu_class, cluster, local)
     parent = _parent(running, None)
-    inputs = read_inputs(
-        profiles,
-        flags,
-        policy=policy.value,
-        parent=parent,
-        allow_prior=allow_prior,
-        seed=seed,
-        ahead_steps=ahead_steps,
-    )
-    inputs = replace(inputs, problem=replace(inputs.problem, budget_per_hour=budget))
-    _warn(inputs, ahead_steps)
+    inputs = _inputs(profiles, flags, parent, policy, budget, allow_prior, seed, ahead_steps)
     params = _params(time_limit, gap, deterministic, seed, solver)
     plan = verified_plan(inputs.problem, params)
     explanation = run(inputs.problem, plan, params)

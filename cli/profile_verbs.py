@@ -232,6 +232,10 @@ def _print_checks(checks: list[ProfileCheck], worst: int) -> None:
         columns, rows = columns[:-1], [row[:-1] for row in rows]
     render.print_table(columns, rows, right=range(2, 8))
     render.print_text(_COVERED)
+    _print_worst(checks, worst)
+
+
+def _print_worst(checks: list[ProfileCheck], worst: int) -> None:
     listed = sorted((point for check in checks for point in check.left_out), key=lambda p: -abs(p.error))
     if not listed or not worst:
         return

@@ -21,6 +21,7 @@ from libra_plan.planner.manifests.agents import Agent
 from libra_plan.planner.manifests.manifest import GpuEntry, Manifest, NodeEntry
 from libra_plan.planner.manifests.store import write_atomically
 from libra_plan.profiles.document import shown
+from libra_plan.profiles.wording import few
 
 __all__ = [
     "MARK",
@@ -45,7 +46,6 @@ __all__ = [
 MARK = "LIBRA_PLAN_LAUNCH_ID"  # in the environment of every process of a launch
 STATE_FILE = "launch.json"
 _INTERNET = (socket.AF_INET, socket.AF_INET6)
-_MOST_SHOWN = 20
 _GET_TORCHRUN = "pip install torch, or activate the environment that has it, so that torchrun is on PATH"
 
 
@@ -99,20 +99,15 @@ def this_node(manifest: Manifest, name: str | None) -> NodeEntry:
         raise LaunchError(
             "the manifest has no such node",
             got=f"--node {name}",
-            allowed=_some(known),
+            allowed=few(known),
             way_out=f"did you mean `--node {near[0]}`?" if near else "name one of these with --node",
         )
     raise LaunchError(
         "it is not clear which node of the manifest this host is",
         got=f"this host is {', '.join(names)}" + "".join(f"; {node.id} fits" for node in found),
-        allowed=_some(known),
+        allowed=few(known),
         way_out=f"name it with --node, as in --node {(found or nodes)[0].id}",
     )
-
-
-def _some(names: list[str]) -> str:
-    more = len(names) - _MOST_SHOWN
-    return ", ".join(names[:_MOST_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 def _own_names() -> list[str]:
@@ -227,7 +222,7 @@ def check_programs(agents: Iterable[Agent], environment: Mapping[str, str]) -> N
         where = "cannot be run" if os.sep in program else "is not on PATH"
         raise LaunchError(
             f"{program} {where}, and roles are started with it",
-            got=_some(list(dict.fromkeys(roles))),
+            got=few(list(dict.fromkeys(roles))),
             way_out=_GET_TORCHRUN
             if program == "torchrun"
             else "install it, or correct `command` in workload.yaml and solve again",

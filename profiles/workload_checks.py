@@ -99,6 +99,17 @@ def _check_task(
         )
     _check_range(task.min_gpus, task.max_gpus, key, document)
     _check_coupling(task.coupling, f"{key}.coupling", document)
+    longest = _check_work(task, key, document, folder, digests)
+    role_checks.unique([role.id for role in task.roles], f"{key}.roles", "role", document)
+    for position, role in enumerate(task.roles):
+        role_checks.check(role, f"{key}.roles[{position}]", document, profiles, longest)
+        if role.verdict_tokens is not None:
+            verdicts_key = f"{key}.roles[{position}].verdict_tokens"
+            _check_lengths(role.verdict_tokens, verdicts_key, document, folder, digests)
+
+
+def _check_work(task: TaskSpec, key: str, document: Document, folder: Path, digests: dict[str, str]) -> int:
+    """Check the lengths and counts of a step; give the tokens of the longest sequence."""
     work = task.work_per_step
     longest = _check_lengths(
         work.prompt_tokens, f"{key}.work_per_step.prompt_tokens", document, folder, digests
@@ -126,12 +137,7 @@ def _check_task(
             way_out="state how long the generated responses are",
             where=document.where(f"{key}.work_per_step"),
         )
-    role_checks.unique([role.id for role in task.roles], f"{key}.roles", "role", document)
-    for position, role in enumerate(task.roles):
-        role_checks.check(role, f"{key}.roles[{position}]", document, profiles, longest)
-        if role.verdict_tokens is not None:
-            verdicts_key = f"{key}.roles[{position}].verdict_tokens"
-            _check_lengths(role.verdict_tokens, verdicts_key, document, folder, digests)
+    return longest
 
 
 def _check_range(low: int, high: int | None, key: str, document: Document) -> None:

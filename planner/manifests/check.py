@@ -12,10 +12,10 @@ import rfc8785
 
 from libra_plan.errors import ManifestError
 from libra_plan.planner.manifests.manifest import Degrees, Manifest, NodeEntry, RoleEntry, TaskEntry
+from libra_plan.profiles.wording import few
 
 __all__ = ["Violation", "check_manifest", "require_sound"]
 
-_MOST_SHOWN = 20
 _TOLERANCE = 1e-6  # for sums of CPU cores and MiB that were divided into shares
 
 
@@ -52,11 +52,9 @@ def require_sound(manifest: Manifest, parent: Manifest | None = None) -> None:
     """Raise a ManifestError that lists the violations."""
     violations = check_manifest(manifest, parent)
     if violations:
-        shown = [str(violation) for violation in violations[:_MOST_SHOWN]]
-        more = len(violations) - len(shown)
         raise ManifestError(
             "the manifest breaks the rules of manifests",
-            got="; ".join([*shown, f"and {more} more"] if more else shown),
+            got=few([str(violation) for violation in violations], joiner="; "),
             way_out="if it came from `solve` unedited, this is a defect of ours: please report it",
         )
 

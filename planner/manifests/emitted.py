@@ -17,11 +17,11 @@ import msgspec
 from libra_plan.errors import ManifestError, Where
 from libra_plan.planner.manifests.store import write_atomically, write_files
 from libra_plan.profiles.document import shown
+from libra_plan.profiles.wording import few
 
 __all__ = ["INDEX", "Emitted", "write_emitted"]
 
 INDEX = ".libra-plan-emitted.json"
-_MOST_SHOWN = 5
 
 
 class Index(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -90,10 +90,9 @@ def _is_inside(folder: Path, name: str) -> bool:
 def _refuse_changed(folder: Path, files: Mapping[str, str], before: Mapping[str, str]) -> None:
     changed = list(_changed(folder, files, before))
     if changed:
-        more = [f"and {len(changed) - _MOST_SHOWN} more"] if len(changed) > _MOST_SHOWN else []
         raise ManifestError(
             "files in the folder are not as an emit left them, and would be lost",
-            got=", ".join([*changed[:_MOST_SHOWN], *more]),
+            got=few(changed, most=5),
             allowed="files that emit wrote and nobody changed; others only under other names",
             way_out="move them away, or emit to another folder",
             where=Where(shown(folder)),

@@ -8,16 +8,17 @@ token that does not fit it, the end-to-end latency is believed: two definitions 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
 
 from libra_plan.profiles.importers.base import BadRow, SourceRow
+from libra_plan.profiles.importers.records import Record
 from libra_plan.profiles.physics import BALANCE
 from libra_plan.profiles.schema import Method, Point
 
-__all__ = ["METHOD", "ServeRun", "serve_row"]
+__all__ = ["METHOD", "ServeRun", "bench_run", "serve_row"]
 
 TPOT_DEFINITION = "(e2e-ttft)/(out-1)"
 METHOD = Method(tokens_counted="output", throughput_basis="total", tpot_definition=TPOT_DEFINITION)
@@ -40,6 +41,31 @@ class ServeRun:
     tpot_s: float | None
     e2e_s: float | None
     cap: float | None
+
+
+def bench_run(record: Record, *, ttft: Sequence[str], e2e: str) -> ServeRun:
+    """Read the totals (s, tokens) and mean latencies (ms) that vLLM's and SGLang's benches both write.
+
+    `ttft` names the keys of the time to the first token, the first stated one counts; `e2e` the key
+    of the end-to-end latency.
+    """
+
+    def seconds(*names: str) -> float | None:
+        value = record.positive(*names)
+        return None if value is None else value / 1e3
+
+    return ServeRun(
+        where=record.where,
+        completed=record.positive("completed"),
+        duration_s=record.positive("duration"),
+        input_tokens=record.positive("total_input_tokens"),
+        output_tokens=record.positive("total_output_tokens"),
+        output_tokens_per_s=record.positive("output_throughput"),
+        ttft_s=seconds(*ttft),
+        tpot_s=seconds("mean_tpot_ms"),
+        e2e_s=seconds(e2e),
+        cap=record.positive("max_concurrency"),
+    )
 
 
 def serve_row(

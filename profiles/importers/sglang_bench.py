@@ -10,8 +10,8 @@ import dataclasses
 
 from libra_plan.profiles.importers.base import BadRow, Format, Reading, Rejected, draft_of, layout_of
 from libra_plan.profiles.importers.facts import ImportFacts
-from libra_plan.profiles.importers.records import Record, Source, records
-from libra_plan.profiles.importers.serving import METHOD, ServeRun, serve_row
+from libra_plan.profiles.importers.records import Source, records
+from libra_plan.profiles.importers.serving import METHOD, bench_run, serve_row
 
 __all__ = ["FORMAT"]
 
@@ -20,8 +20,9 @@ def _read(source: Source, facts: ImportFacts) -> Reading:
     rows, rejected, warnings = [], [], []
     median_only = 0
     for record in records(source):
+        run = bench_run(record, ttft=("mean_ttft_ms", "median_ttft_ms"), e2e="mean_e2e_latency_ms")
         try:
-            row, notes = serve_row(_run(record), layout_of(facts))
+            row, notes = serve_row(run, layout_of(facts))
         except BadRow as reason:
             rejected.append(Rejected(record.where, str(reason)))
             continue
@@ -34,25 +35,6 @@ def _read(source: Source, facts: ImportFacts) -> Reading:
         )
     named = facts if facts.framework else dataclasses.replace(facts, framework="sglang")
     return Reading((draft_of(named, "-serve", "serve", rows, METHOD),), tuple(rejected), tuple(warnings))
-
-
-def _run(record: Record) -> ServeRun:
-    def seconds(*names: str) -> float | None:
-        value = record.positive(*names)
-        return None if value is None else value / 1e3
-
-    return ServeRun(
-        where=record.where,
-        completed=record.positive("completed"),
-        duration_s=record.positive("duration"),
-        input_tokens=record.positive("total_input_tokens"),
-        output_tokens=record.positive("total_output_tokens"),
-        output_tokens_per_s=record.positive("output_throughput"),
-        ttft_s=seconds("mean_ttft_ms", "median_ttft_ms"),
-        tpot_s=seconds("mean_tpot_ms"),
-        e2e_s=seconds("mean_e2e_latency_ms"),
-        cap=record.positive("max_concurrency"),
-    )
 
 
 FORMAT = Format(

@@ -22,7 +22,7 @@ from libra_plan.profiles.importers.base import (
 )
 from libra_plan.profiles.importers.facts import ImportFacts
 from libra_plan.profiles.importers.records import Record, Source, records
-from libra_plan.profiles.importers.serving import METHOD, ServeRun, serve_row
+from libra_plan.profiles.importers.serving import METHOD, bench_run, serve_row
 from libra_plan.profiles.physics import BALANCE
 from libra_plan.profiles.schema import Method, Point
 
@@ -35,8 +35,9 @@ _FULL_WAVES = 4  # with fewer, the last, part-filled wave of requests weighs in
 def _read_serve(source: Source, facts: ImportFacts) -> Reading:
     rows, rejected, warnings = [], [], []
     for record in records(source):
+        run = bench_run(record, ttft=("mean_ttft_ms",), e2e="mean_e2el_ms")
         try:
-            row, notes = serve_row(_run(record), layout_of(facts))
+            row, notes = serve_row(run, layout_of(facts))
         except BadRow as reason:
             rejected.append(Rejected(record.where, str(reason)))
             continue
@@ -44,25 +45,6 @@ def _read_serve(source: Source, facts: ImportFacts) -> Reading:
         warnings += notes
     draft = draft_of(_vllm(facts), "-serve", "serve", rows, METHOD)
     return Reading((draft,), tuple(rejected), tuple(warnings))
-
-
-def _run(record: Record) -> ServeRun:
-    def seconds(*names: str) -> float | None:
-        value = record.positive(*names)
-        return None if value is None else value / 1e3
-
-    return ServeRun(
-        where=record.where,
-        completed=record.positive("completed"),
-        duration_s=record.positive("duration"),
-        input_tokens=record.positive("total_input_tokens"),
-        output_tokens=record.positive("total_output_tokens"),
-        output_tokens_per_s=record.positive("output_throughput"),
-        ttft_s=seconds("mean_ttft_ms"),
-        tpot_s=seconds("mean_tpot_ms"),
-        e2e_s=seconds("mean_e2el_ms"),
-        cap=record.positive("max_concurrency"),
-    )
 
 
 def _vllm(facts: ImportFacts) -> ImportFacts:

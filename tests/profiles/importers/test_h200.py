@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from libra_plan.profiles.catalog import load_folder, shipped_folder
-from libra_plan.profiles.h200_importer import (
+from libra_plan.profiles.importers.h200 import (
     PROFILES_SOURCE,
     SHARING_SOURCE,
     import_h200,
