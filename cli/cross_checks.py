@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from libra_plan.errors import ClusterError, WorkloadError
-from libra_plan.profiles.wording import few
+from libra_plan.errors import ClusterError, WorkloadError, few
 
 if TYPE_CHECKING:
     from libra_plan.errors import Where

@@ -16,12 +16,11 @@ from pathlib import Path
 import msgspec
 import psutil
 
-from libra_plan.errors import LaunchError, Where
+from libra_plan.errors import LaunchError, Where, few
 from libra_plan.planner.manifests.agents import Agent
 from libra_plan.planner.manifests.manifest import GpuEntry, Manifest, NodeEntry
 from libra_plan.planner.manifests.store import write_atomically
 from libra_plan.profiles.document import shown
-from libra_plan.profiles.wording import few
 
 __all__ = [
     "MARK",

@@ -15,7 +15,6 @@ __all__ = [
     "complaint",
     "did_you_mean",
     "edit_distance",
-    "few",
     "kind_of",
     "nearest_first",
     "one_of",
@@ -81,12 +80,6 @@ def edit_distance(one: str, other: str) -> int:
                 cost = min(cost, older[place - 2] + 1)
             row.append(cost)
     return row[-1]
-
-
-def few(names: Sequence[str], most: int = 20, joiner: str = ", ") -> str:
-    """Join at most so many names, and count those left out."""
-    left = len(names) - most
-    return joiner.join(names[:most]) + (f" and {left} more" if left > 0 else "")
 
 
 def some_of(name: str, known: Iterable[str], most: int = _MOST_NAMES) -> str:

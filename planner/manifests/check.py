@@ -10,9 +10,8 @@ from dataclasses import dataclass
 import msgspec
 import rfc8785
 
-from libra_plan.errors import ManifestError
+from libra_plan.errors import ManifestError, few
 from libra_plan.planner.manifests.manifest import Degrees, Manifest, NodeEntry, RoleEntry, TaskEntry
-from libra_plan.profiles.wording import few
 
 __all__ = ["Violation", "check_manifest", "require_sound"]
 

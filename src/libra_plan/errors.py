@@ -17,6 +17,7 @@ Everything else that escapes is a defect of ours: traceback, exit code 1.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "TimeLimitError",
     "Where",
     "WorkloadError",
+    "few",
 ]
 
 
@@ -134,3 +136,9 @@ class LaunchError(LibraError):
     """A role could not be started or stopped as the manifest says."""
 
     exit_code = 6
+
+
+def few(names: Sequence[str], most: int = 20, joiner: str = ", ") -> str:
+    """Join at most so many names, and count those left out."""
+    left = len(names) - most
+    return joiner.join(names[:most]) + (f" and {left} more" if left > 0 else "")
