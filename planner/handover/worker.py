@@ -1,0 +1,290 @@
+"""What a training loop calls so that its task can be moved without losing steps; standard library only.
+
+    import libra_plan
+
+    if newest := libra_plan.latest_complete():
+        load(newest.folder)                              # and go on from newest.step + 1
+    while step < last:
+        train_one_step()
+        step += 1
+        if libra_plan.checkpoint_requested():            # once per step; rank 0 asks and broadcasts
+            folder = libra_plan.step_folder(step)
+            save(folder / "model.pt")
+            libra_plan.save_complete(step, ["model.pt"])
+            libra_plan.await_release()                   # SIGTERM ends it here, unless the move is called off
+
+A checkpoint is the folder `step-000000042` below LIBRA_PLAN_CHECKPOINT_DIR. Its `complete.json` is
+written last and atomically, so a folder without one, or with a file that is missing or of another
+size, is not complete. With several ranks, rank 0 alone calls `save_complete`, after all have written.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+__all__ = [
+    "COMPLETE",
+    "REQUEST",
+    "Complete",
+    "Request",
+    "await_release",
+    "checkpoint_requested",
+    "latest_complete",
+    "read_complete",
+    "read_request",
+    "report",
+    "save_complete",
+    "step_folder",
+    "write_json",
+]
+
+COMPLETE = "complete.json"
+REQUEST = "request.json"
+_MARKS = ("polls", "loading", "loaded", "warm")
+
+
+@dataclass(frozen=True)
+class Request:
+    """An order to save: `id` comes back in the checkpoint that answers it; `drain`: finish what is begun."""
+
+    id: str
+    generation: int
+    drain: bool = True
+
+
+@dataclass(frozen=True)
+class Complete:
+    """A complete checkpoint: all its files are there, in the sizes they were written with.
+
+    `save_s` are the seconds from `step_folder` to `save_complete`, None when that was not called.
+    """
+
+    step: int
+    folder: Path
+    generation: int | None
+    world_size: int | None
+    request: str | None
+    save_s: float | None = None
+
+
+@dataclass
+class _Own:
+    """What this process has been asked, and when it began to save."""
+
+    pending: str | None = None
+    answered: str | None = None
+    saving_since_s: float | None = None
+    reported: tuple[str, ...] = ()
+
+
+_own = _Own()
+
+
+def _folder(directory: str | os.PathLike[str] | None) -> Path | None:
+    given = os.environ.get("LIBRA_PLAN_CHECKPOINT_DIR") if directory is None else directory
+    return None if not given else Path(given)
+
+
+def _required(directory: str | os.PathLike[str] | None) -> Path:
+    folder = _folder(directory)
+    if folder is None:
+        raise RuntimeError("where do checkpoints lie? set checkpoint_dir of the task, or pass `directory`")
+    return folder
+
+
+def checkpoint_requested(directory: str | os.PathLike[str] | None = None) -> Request | None:
+    """Give the request that this process has not answered yet; None when there is none.
+
+    A request to another generation is not for this process. Reading a file that is mostly absent,
+    it may be called after every step.
+    """
+    folder = _folder(directory)
+    if folder is None:
+        return None
+    report("polls")
+    request = read_request(folder)
+    own = _generation()
+    if request is None or request.id == _own.answered or own not in (None, request.generation):
+        return None
+    _own.pending = request.id
+    return request
+
+
+def step_folder(step: int, directory: str | os.PathLike[str] | None = None) -> Path:
+    """Make the folder for the files of a step's checkpoint, and note that saving begins."""
+    folder = _required(directory) / f"step-{step:09d}"
+    folder.mkdir(parents=True, exist_ok=True)
+    _own.saving_since_s = time.monotonic()
+    return folder
+
+
+def save_complete(
+    step: int,
+    files: Iterable[str | os.PathLike[str]],
+    directory: str | os.PathLike[str] | None = None,
+    *,
+    world_size: int | None = None,
+) -> Path:
+    """Declare a step's checkpoint complete, and the pending request answered; give its folder.
+
+    `files` are paths below the step's folder, whole and closed. They are forced to disk before
+    `complete.json` names them. `world_size` is WORLD_SIZE unless given.
+    """
+    folder = _required(directory) / f"step-{step:09d}"
+    entries = []
+    for name in files:
+        path = folder / name
+        _sync(path)
+        entries.append({"path": path.relative_to(folder).as_posix(), "bytes": path.stat().st_size})
+    for inner in {(folder / str(entry["path"])).parent for entry in entries}:
+        _sync(inner)
+    ranks = os.environ.get("WORLD_SIZE", "1") if world_size is None else world_size
+    began = _own.saving_since_s
+    write_json(
+        folder / COMPLETE,
+        {
+            "step": step,
+            "generation": _generation(),
+            "world_size": int(ranks),
+            "request": _own.pending,
+            "files": entries,
+            "save_s": None if began is None else time.monotonic() - began,
+            "saved_at_s": time.time(),
+        },
+    )
+    _sync(folder.parent)
+    _own.answered, _own.pending, _own.saving_since_s = _own.pending or _own.answered, None, None
+    return folder
+
+
+def await_release(directory: str | os.PathLike[str] | None = None, *, poll_s: float = 0.1) -> None:
+    """Wait after an answered request until it is withdrawn: the move was called off, so go on.
+
+    Normally the stop signal ends the process here. Ending with status 0 instead is allowed, too.
+    """
+    folder = _required(directory)
+    while _own.answered is not None:
+        request = read_request(folder)
+        if request is None or request.id != _own.answered:
+            return
+        time.sleep(poll_s)
+
+
+def latest_complete(directory: str | os.PathLike[str] | None = None) -> Complete | None:
+    """Find the newest complete checkpoint; unfinished and damaged ones do not count."""
+    folder = _folder(directory)
+    if folder is None or not folder.is_dir():
+        return None
+    for path in sorted(folder.glob("step-*"), key=_step_of, reverse=True):
+        found = read_complete(path)
+        if found is not None:
+            return found
+    return None
+
+
+def report(mark: str) -> None:
+    """Tell the supervisor how far this process has come: `loading`, `loaded`, then `warm` (first step done).
+
+    From these it knows how long starting, loading and warming up take. Only rank 0 reports, each
+    mark once, and only where a supervisor listens.
+    """
+    if mark not in _MARKS:
+        raise ValueError(f"unknown mark {mark!r}; allowed: {', '.join(_MARKS)}")
+    path = os.environ.get("LIBRA_PLAN_PROGRESS_FILE")
+    if mark in _own.reported or not path or os.environ.get("RANK", "0") != "0":
+        return
+    _own.reported = (*_own.reported, mark)
+    now = time.clock_gettime(time.CLOCK_BOOTTIME)  # the clock of the supervisor's journal
+    line = json.dumps({"mark": mark, "boot_s": now, "pid": os.getpid()}) + "\n"
+    handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    try:
+        os.write(handle, line.encode())
+    finally:
+        os.close(handle)
+
+
+def read_request(folder: Path) -> Request | None:
+    """Read a task's request; None when there is none."""
+    data = _read(folder / REQUEST)
+    try:
+        return (
+            None if data is None else Request(str(data["id"]), int(data["generation"]), bool(data["drain"]))
+        )
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def read_complete(folder: Path) -> Complete | None:
+    """Read a step's checkpoint, if it is complete."""
+    data = _read(folder / COMPLETE)
+    if data is None:
+        return None
+    try:
+        whole = all(_has_size(folder / str(entry["path"]), int(entry["bytes"])) for entry in data["files"])
+        found = Complete(
+            int(data["step"]),
+            folder,
+            data.get("generation"),
+            data.get("world_size"),
+            data.get("request"),
+            data.get("save_s"),
+        )
+    except (KeyError, TypeError, ValueError):
+        return None
+    return found if whole and found.step == _step_of(folder) else None
+
+
+def write_json(path: Path, data: Mapping[str, object]) -> None:
+    """Write a JSON file whole or not at all: temporary file, fsync, rename, fsync of the folder."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("w", encoding="utf-8") as file:
+            json.dump(data, file)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
+    _sync(path.parent)
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        data = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return data if isinstance(data, dict) else None
+
+
+def _has_size(path: Path, size: int) -> bool:
+    try:
+        return path.stat().st_size == size
+    except OSError:
+        return False
+
+
+def _step_of(folder: Path) -> int:
+    digits = folder.name.removeprefix("step-")
+    return int(digits) if digits.isascii() and digits.isdigit() else -1
+
+
+def _generation() -> int | None:
+    text = os.environ.get("LIBRA_PLAN_GENERATION", "")
+    return int(text) if text.isascii() and text.isdigit() else None
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
