@@ -3,7 +3,8 @@
     python benchmarks/unseen.py
 
 Score rows below 1,024 tokens and train rows below 2,048 are launch-bound (two runs differ by up to
-2x there) and listed apart. Memory is compared with peak reserved.
+2x there) and listed apart. Memory is compared with peak reserved; `memory_runs.py` tries its bounds
+both ways, at the shapes of both sets too.
 """
 
 from __future__ import annotations

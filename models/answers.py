@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from libra_plan.models.conformal import MARGIN
 from libra_plan.models.curve import REPEAT_NOISE, Curve, Sample
 from libra_plan.models.forms import Place
 from libra_plan.models.layout_fit import Reach, reach
+from libra_plan.models.memory_bound import MemoryBound
 from libra_plan.models.quantities import Estimate, Origin
 from libra_plan.models.query import Query
 
@@ -52,21 +54,22 @@ def time_from(curve: Curve, asked: Asked) -> Estimate:
     return Estimate(value, value * math.exp(-low), value * math.exp(high), "s", origin, rows)
 
 
-def memory_from(curve: Curve, asked: Asked) -> Estimate:
-    """Answer a memory, MiB: never less than the smallest measured peak."""
+def memory_from(curve: Curve, bound: MemoryBound, asked: Asked) -> Estimate:
+    """Answer a memory, MiB; never less than the smallest measured peak, outside than any smaller run."""
+    upper = float(bound.at([asked.place])[0])
     sample = curve.measured_at.get(asked.place)
     if sample is not None:
-        return measured(sample, "MiB")
+        return replace(measured(sample, "MiB"), high=upper)
     away = reach(curve, asked.place)
     if away.octaves != 0 and _is_covered(curve, asked.place):
-        origin, low, high = Origin.EXTRAPOLATED, curve.outside_low, curve.outside_high
+        origin, low = Origin.EXTRAPOLATED, curve.outside_low
     else:
-        origin, low, high = _bounds(curve, away, asked)
+        origin, low, _ = _bounds(curve, away, asked)
     smallest = min(sample.value for sample in curve.samples)
-    value = max(curve.value_at(asked.place, away.held_at), smallest)
+    least = smallest if away.octaves == 0 else max(bound.least(asked.place), smallest)
+    value = min(max(curve.value_at(asked.place, away.held_at), least), upper)
     bottom = max(value * math.exp(-low), smallest)
-    rows = nearest_rows(curve, away.held_at)
-    return Estimate(value, bottom, value * math.exp(high), "MiB", origin, rows)
+    return Estimate(value, bottom, upper, "MiB", origin, nearest_rows(curve, away.held_at))
 
 
 def _is_covered(curve: Curve, place: Place) -> bool:

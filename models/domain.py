@@ -59,6 +59,20 @@ class Domain(msgspec.Struct, frozen=True):
             steps.append(Step(0.0 if distance <= _SLACK else distance, axis, back))
         return min(steps, key=lambda step: step.octaves) if steps else None
 
+    def above(self, place: tuple[float, float]) -> float:
+        """Give the octaves by which a log2 place exceeds the hull and all that is smaller than its places.
+
+        It never falls as a place grows.
+        """
+        (_, most_x), (_, most_y) = self.box()
+        beyond = max(0.0, place[0] - most_x) + max(0.0, place[1] - most_y)
+        x, y = min(place[0], most_x), min(place[1], most_y)
+        tallest = max(corner[0] for corner in self.corners if corner[1] == most_y)
+        widest = max(corner[1] for corner in self.corners if corner[0] == most_x)
+        over, out = self.span(max(x, tallest), 0), self.span(max(y, widest), 1)
+        step = min(y - over[1] if over else 0.0, x - out[1] if out else 0.0)
+        return beyond + (step if step > _SLACK else 0.0)
+
     def clamp(self, place: tuple[float, float]) -> tuple[float, float]:
         """Bring a place into the hull: into the box of the hull, then back along the nearer axis."""
         (low_x, high_x), (low_y, high_y) = self.box()

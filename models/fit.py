@@ -24,6 +24,7 @@ from libra_plan.models.layout_prior import (
     penalty_words,
 )
 from libra_plan.models.memory import CacheForm, ChunkForm
+from libra_plan.models.memory_bound import MemoryBound
 from libra_plan.models.memory_physics import shape_memory
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.prior import TIME_ERROR, Donor, PhysicsPrior, prior_for
@@ -32,7 +33,7 @@ from libra_plan.models.query import DecodeCoefficients, Query
 from libra_plan.models.ranks import assumed_over_ranks, memory_over_ranks, time_over_ranks
 from libra_plan.models.samples import memory_samples, place_of, rows_by_layout, time_samples
 from libra_plan.models.serve import ServeForm
-from libra_plan.models.states import weights_mib
+from libra_plan.models.states import standing_mib, weights_mib
 from libra_plan.profiles.schema import Point, ProfileFile
 
 __all__ = ["DecodeCoefficients", "FittedProfile", "Query", "fit_profile"]
@@ -52,6 +53,15 @@ class FittedProfile:
     def by_layout(self) -> dict[Layout, LayoutFit]:
         """Map fits by layout."""
         return {fit.layout: fit for fit in self.fits}
+
+    @cached_property
+    def bounds(self) -> dict[Layout, MemoryBound]:
+        """Map the upper bounds of memory by layout."""
+        return {
+            fit.layout: MemoryBound(fit.memory, standing_mib(self.profile, fit.layout, fit.base_dp))
+            for fit in self.fits
+            if fit.memory is not None
+        }
 
     @property
     def layouts(self) -> tuple[Layout, ...]:
@@ -102,7 +112,7 @@ class FittedProfile:
         if fit is None or fit.memory is None:
             return self._memory_by_prior(asked, fit)
         _refuse_failed(fit, asked)
-        estimate = memory_from(fit.memory, asked)
+        estimate = memory_from(fit.memory, self.bounds[fit.layout], asked)
         if fit.memory_column == "peak_allocated_mib":  # fragmentation was not seen
             estimate = replace(estimate, high=estimate.high * MEMORY_MARGIN)
         return memory_over_ranks(self.profile, fit, estimate, asked)
@@ -110,8 +120,8 @@ class FittedProfile:
     def static_mib(self, layout: Layout = _ONE, *, allow_prior: bool = False) -> Estimate:
         """Estimate the MiB per GPU that stay while the role pauses with its state resident.
 
-        `.low`: the weights alone. `.high`: the smallest measured peak. Between: the part of the
-        fitted memory that neither batch nor length moves.
+        `.low`: the weights alone. `.high`: the upper bound at the smallest measured peak. Between: the
+        part of the fitted memory that neither batch nor length moves.
         """
         weights = weights_mib(self.profile.model, self.profile.software, layout)
         fit = self.by_layout.get(layout)
@@ -127,7 +137,8 @@ class FittedProfile:
         low = min(weights, smallest.value)
         value = min(max(fixed, low), smallest.value)
         rows = nearest_rows(curve, smallest.place)
-        return Estimate(value, low, smallest.value, "MiB", Origin.INTERPOLATED, rows)
+        upper = float(self.bounds[layout].at([smallest.place])[0])
+        return Estimate(value, low, upper, "MiB", Origin.INTERPOLATED, rows)
 
     def decode_coefficients(self, layout: Layout = _ONE, *, allow_prior: bool = False) -> DecodeCoefficients:
         """Give the affine decode step for closed-form rollout times."""

@@ -20,7 +20,7 @@ from libra_plan.errors import RefusedError
 from libra_plan.models.communication import all_to_all_s, ring_exchange_s, stage_sends_s
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.quantities import Estimate, Origin
-from libra_plan.models.states import state_mib, weights_mib
+from libra_plan.models.states import standing_mib
 from libra_plan.profiles.schema import Phase, ProfileFile
 
 __all__ = [
@@ -169,7 +169,7 @@ def carried_memory(
     The first pipeline stage holds as many micro-batches as there are stages, so activations are not
     split by pp.
     """
-    before, after = (_standing_mib(profile, layout, ranks) for layout in (source, asked))
+    before, after = (standing_mib(profile, layout, ranks) for layout in (source, asked))
     generates = profile.phase in ("decode", "serve")
     degrees = [layout.tp * (layout.pp if generates else layout.cp) for layout in (source, asked)]
     share = degrees[0] / degrees[1]
@@ -185,9 +185,3 @@ def carried_memory(
         Origin.ASSUMED,
         base.rows,
     )
-
-
-def _standing_mib(profile: ProfileFile, layout: Layout, ranks: int) -> float:
-    if profile.phase == "train":
-        return state_mib(profile.model, profile.software, layout, ranks)
-    return weights_mib(profile.model, profile.software, layout)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
@@ -63,9 +62,10 @@ def memory_many(
         assert curve is not None
         smallest = min(sample.value for sample in curve.samples)
         unseen = MEMORY_MARGIN if fit.memory_column == "peak_allocated_mib" else 1.0
-        for value in np.maximum(values, smallest):
-            estimate = _interpolated(value, curve.inside_low, curve.inside_high, "MiB")
-            yield replace(estimate, low=max(estimate.low, smallest), high=estimate.high * unseen)
+        uppers = fitted.bounds[fit.layout].inside(places)
+        for value, upper in zip(np.minimum(np.maximum(values, smallest), uppers), uppers, strict=True):
+            low = max(float(value) * math.exp(-curve.inside_low), smallest)
+            yield Estimate(float(value), low, float(upper) * unseen, "MiB", Origin.INTERPOLATED)
 
     return _many(fitted, queries, one, lambda fit: fit.memory, together)
 

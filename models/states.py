@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from libra_plan.models.parallelism import Layout
 from libra_plan.profiles.gpus import bytes_per_weight
-from libra_plan.profiles.schema import ModelShape, Software
+from libra_plan.profiles.schema import ModelShape, ProfileFile, Software
 
-__all__ = ["adapter_params", "state_mib", "weights_mib"]
+__all__ = ["adapter_params", "standing_mib", "state_mib", "weights_mib"]
 
 _MIB = 2.0**20
 
@@ -18,6 +18,13 @@ def weights_mib(model: ModelShape, software: Software, layout: Layout) -> float:
     parallelism they take less than this.
     """
     return bytes_per_weight(software.precision) * model.params / (layout.tp * layout.pp) / _MIB
+
+
+def standing_mib(profile: ProfileFile, layout: Layout, ranks: int) -> float:
+    """Give the MiB per GPU that a role keeps whatever its batch: training states, or weights."""
+    if profile.phase == "train":
+        return state_mib(profile.model, profile.software, layout, ranks)
+    return weights_mib(profile.model, profile.software, layout)
 
 
 def adapter_params(model: ModelShape, rank: int) -> int:

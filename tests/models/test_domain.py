@@ -52,3 +52,27 @@ def test_the_hull_of_a_triangle_cuts_the_corner():
     assert triangle.contains((2, 11))
     assert not triangle.contains((4, 13))
     assert triangle.span(11, 1) == (0, 3)
+
+
+@given(PLACES, st.tuples(COORDINATE, COORDINATE), st.floats(0, 5), st.floats(0, 5))
+def test_what_is_above_the_hull_never_falls_as_a_place_grows(places, asked, wider, longer):
+    """Margins of memory follow it: a larger run must not get a smaller one."""
+    hull = hull_of(places)
+    assert hull.above(asked) <= hull.above((asked[0] + wider, asked[1] + longer)) + 1e-6
+
+
+@given(PLACES, st.floats(0, 20), st.floats(0, 20))
+def test_nothing_is_above_a_hull_that_holds_something_larger(places, narrower, shorter):
+    """A run smaller than one that was measured needs no margin for the unknown."""
+    hull = hull_of(places)
+    for x, y in places:
+        assert hull.above((x - narrower, y - shorter)) == pytest.approx(0, abs=1e-6)
+
+
+@given(PLACES, st.tuples(COORDINATE, COORDINATE))
+def test_a_place_is_no_further_above_the_hull_than_outside_of_it(places, asked):
+    """What one octave leads back to is at most one octave above."""
+    hull = hull_of(places)
+    step = hull.step_back(asked)
+    if step is not None:
+        assert hull.above(asked) <= step.octaves + 1e-6

@@ -131,7 +131,7 @@ def test_memory_that_was_not_measured_is_refused():
         model.memory_mib(Query(4, 2048))
 
 
-@given(st.floats(512, 8192), st.floats(17000, 60000))
+@given(st.floats(512, 8192), st.floats(18500, 60000))
 @settings(max_examples=40, deadline=None)
 def test_the_largest_batch_fits_and_the_next_does_not(length, memory):
     """Concurrency is set from this: one sequence too many runs out of memory."""
@@ -148,13 +148,14 @@ def test_a_role_that_does_not_fit_at_all_is_refused_with_what_it_needs():
     assert "MiB" in refused.value.allowed
 
 
-def test_static_memory_lies_between_the_weights_and_the_smallest_peak():
-    """A paused role keeps at least its weights and at most what its smallest run took."""
+def test_static_memory_lies_between_the_weights_and_the_bound_of_the_smallest_peak():
+    """A paused role keeps at least its weights and at most what its smallest run takes, another run's too."""
     for name in ("7b-decode", "7b-score", "7b-train", "0.5b-train"):
         model = shipped(name)
         static = model.static_mib()
-        smallest = min(sample.value for sample in model.by_layout[Layout()].memory.samples)
-        assert static.low <= static.value <= static.high == smallest
+        smallest = min(model.by_layout[Layout()].memory.samples, key=lambda sample: sample.value)
+        assert static.low <= static.value <= smallest.value
+        assert static.high == model.memory_mib(Query(smallest.batch, smallest.length)).high
     assert shipped("7b-decode").static_mib().low == pytest.approx(2 * 7615616512 / 2**20)
 
 

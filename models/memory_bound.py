@@ -1,0 +1,76 @@
+"""The upper bound of peak memory: it grows with batch and length, and holds for another run.
+
+    U(p) = min(over measured q ≥ p: B(q),  max(over measured q ≤ p: B(q),  M(p)))
+
+B is what was measured with the reserve for another run, raised to that of every smaller measured
+place; M is the fitted form at its worst ratio to a measured point, with the error of groups left
+out of the fit and the reserve. Every part grows with batch and length, so U does, whatever bumps the
+allocator left in the points; at a measured place U is B.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from libra_plan.models.conformal import MARGIN
+from libra_plan.models.curve import REPEAT_NOISE, Curve, log_place
+from libra_plan.models.forms import Place, Places, places_of
+from libra_plan.models.memory_reserve import RUN_RESERVE, RunReserve
+from libra_plan.models.nnls import Array
+
+__all__ = ["MemoryBound"]
+
+
+class MemoryBound:
+    """The upper bound of one fitted memory; `states_mib` lie still whatever the shape."""
+
+    def __init__(self, curve: Curve, states_mib: float, reserve: RunReserve = RUN_RESERVE) -> None:
+        self._reserve = reserve
+        self._curve = curve
+        self._at = places_of([sample.place for sample in curve.samples])
+        values = np.array([sample.value for sample in curve.samples])
+        self._smallest = float(values.min())
+        self._states = min(states_mib, self._smallest)
+        self._worst = float((values / np.maximum(curve.form.predict(self._at), 1e-12)).max())
+        highest = np.array([sample.high for sample in curve.samples])
+        own = np.maximum(highest, values * (1 + REPEAT_NOISE)) + self._reserve.above(values, self._states)
+        smaller = _at_most(self._at, self._at)  # row: place, column: measured place
+        self._bounds = np.where(smaller, own, 0.0).max(axis=1)
+        self._values = values
+
+    def at(self, places: Sequence[Place]) -> Array:
+        """Bound the peaks of places anywhere, MiB; the margin grows with the octaves above the measured."""
+        return self._upper(places_of(places), np.array([self._log_error(place) for place in places]))
+
+    def inside(self, places: Places) -> Array:
+        """Bound the peaks of places (rows, 3) within the measured hull, MiB."""
+        return self._upper(places, np.full(len(places), self._curve.inside_high))
+
+    def least(self, place: Place) -> float:
+        """Give the largest measured peak of a run no larger in any part, MiB; 0 without one."""
+        return float(np.where(_at_most(self._at, places_of([place]))[0], self._values, 0.0).max())
+
+    def _log_error(self, place: Place) -> float:
+        curve = self._curve
+        above = curve.domain.above(log_place(place)) + max(0.0, np.log2(place[2] / curve.outputs[1]))
+        if above == 0.0:
+            return curve.inside_high
+        return curve.outside_high + (MARGIN * above if above > 1 + 1e-9 else 0.0)
+
+    def _upper(self, places: Places, log_errors: Array) -> Array:
+        formed = np.maximum(self._curve.form.predict(places) * self._worst, self._smallest)
+        modelled = formed * np.exp(log_errors) + self._reserve.above(formed, self._states)
+        below = np.where(_at_most(self._at, places), self._bounds, 0.0).max(axis=1)
+        above = np.where(_at_most(places, self._at).T, self._bounds, np.inf).min(axis=1)
+        upper: Array = np.minimum(above, np.maximum(below, modelled))
+        return upper
+
+
+def _at_most(smaller: Places, larger: Places) -> NDArray[np.bool_]:
+    """Tell, row by row of `larger`, which rows of `smaller` it holds in all three parts."""
+    fits = smaller[None, :, :] <= larger[:, None, :]
+    held: NDArray[np.bool_] = fits[:, :, 0] & fits[:, :, 1] & fits[:, :, 2]
+    return held
