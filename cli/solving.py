@@ -44,7 +44,7 @@ def verified_plan(problem: Problem, params: SolveParams) -> Plan:
             raise Interrupted
         render.note("interrupted: this is the best plan found so far")
     if result.plan is None and result.termination.reason is TerminationReason.INFEASIBLE:
-        raise _no_plan(problem, result)
+        raise _no_plan(problem, result, params.time_limit_s)
     plan = result.require_plan()
     violations = verify(problem, plan)
     if violations:
@@ -53,11 +53,11 @@ def verified_plan(problem: Problem, params: SolveParams) -> Plan:
     return plan
 
 
-def _no_plan(problem: Problem, result: SolveResult) -> NoPlanError:
-    """Say why there is no plan, and what must give way so that there is one."""
+def _no_plan(problem: Problem, result: SolveResult, limit_s: float) -> NoPlanError:
+    """Say why there is no plan, and what must give way so that there is one: within the time limit again."""
     from libra_plan.planner.explain import explain_no_plan
 
-    ways = "; ".join(each.text for each in explain_no_plan(problem))
+    ways = "; ".join(each.text for each in explain_no_plan(problem, limit_s))
     return NoPlanError("no plan exists", got=result.termination.detail, way_out=ways or None)
 
 

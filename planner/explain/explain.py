@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from libra_plan.planner.explain.infeasible import CannotRun, cannot_run, runs_alone
@@ -34,20 +36,47 @@ class Explanation:
     cannot_run: tuple[CannotRun, ...] = ()
 
 
-def explain(problem: Problem, plan: Plan, params: SolveParams | None = None) -> Explanation:
-    """Explain a plan of a problem; solves again for each GPU class and each limit that could help."""
+def explain(
+    problem: Problem,
+    plan: Plan,
+    params: SolveParams | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> Explanation:
+    """Explain a plan of a problem; solves again for each GPU class and each limit that could help.
+
+    Who cannot run is looked into last, for no longer than one solve may take.
+    """
     params = params or SolveParams()
     waiting = [problem.task_of[queued.task] for queued in plan.queued]
+    more, limits, second = (
+        one_more_gpu(problem, plan, params),
+        gains_of_limits(problem, plan, params),
+        next_best(problem, plan, params),
+    )
+    in_time = _within(params.time_limit_s, clock)
     return Explanation(
         tasks=tuple(explain_task(problem, running) for running in plan.running),
-        one_more_gpu=one_more_gpu(problem, plan, params),
-        limits=gains_of_limits(problem, plan, params),
-        next_best=next_best(problem, plan, params),
-        cannot_run=tuple(cannot_run(problem, task) for task in waiting if not runs_alone(problem, task)),
+        one_more_gpu=more,
+        limits=limits,
+        next_best=second,
+        cannot_run=tuple(
+            cannot_run(problem, task, in_time) for task in waiting if not runs_alone(problem, task)
+        ),
     )
 
 
-def explain_no_plan(problem: Problem) -> tuple[CannotRun, ...]:
-    """Say of the first tasks of a problem without a plan what must give way for each."""
+def explain_no_plan(
+    problem: Problem, limit_s: float, clock: Callable[[], float] = time.monotonic
+) -> tuple[CannotRun, ...]:
+    """Say of the first tasks of a problem without a plan what must give way for each, within the limit.
+
+    The first way of each task is looked for to the end, so that there is always something to do.
+    """
+    in_time = _within(limit_s, clock)
     stuck = (task for task in problem.tasks if not runs_alone(problem, task))
-    return tuple(cannot_run(problem, task) for _, task in zip(range(_TOLD), stuck, strict=False))
+    return tuple(cannot_run(problem, task, in_time) for _, task in zip(range(_TOLD), stuck, strict=False))
+
+
+def _within(limit_s: float, clock: Callable[[], float]) -> Callable[[], bool]:
+    ends = clock() + limit_s
+    return lambda: clock() < ends

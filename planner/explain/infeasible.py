@@ -9,7 +9,7 @@ the sum of relative changes; of equal ones the fewest limits.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from libra_plan.models.topology import Cluster, GpuId
@@ -65,8 +65,11 @@ class CannotRun:
         return f"{self.task} could run if you {ways}"
 
 
-def cannot_run(problem: Problem, task: Task) -> CannotRun:
-    """Find the least that must give way for a task to run with the cluster to itself."""
+def cannot_run(problem: Problem, task: Task, in_time: Callable[[], bool] = lambda: True) -> CannotRun:
+    """Find the least that must give way for a task to run with the cluster to itself.
+
+    When `in_time` says no, the first way found is the answer, unproven and not narrowed down.
+    """
     refused = list(_refused(problem.cluster, task))
     if refused:
         return CannotRun(task.id, (), True, tuple(refused))
@@ -78,9 +81,9 @@ def cannot_run(problem: Problem, task: Task) -> CannotRun:
         enough = len(totals) >= _WAYS and draft.total >= totals[_WAYS - 1]
         if enough or (totals and draft.total >= totals[0] and tried >= _OTHERS):
             break
-        if tried == _TRIED:
+        if tried == _TRIED or (totals and not in_time()):
             return CannotRun(task.id, _few(best), False)
-        way = _placed(alone, draft)
+        way = _placed(alone, draft, in_time)
         if way is None:
             continue
         limits = tuple(sorted((each.code, each.subject) for each in way.relaxations))
@@ -89,7 +92,7 @@ def cannot_run(problem: Problem, task: Task) -> CannotRun:
         changed = relaxed(alone, way.relaxations)
         if runs_alone(changed, changed.tasks[0]):  # else a faster column hides this one there
             best[limits] = way
-    return CannotRun(task.id, _few(best), True)
+    return CannotRun(task.id, _few(best), in_time())
 
 
 def _refused(cluster: Cluster, task: Task) -> Iterator[str]:
@@ -112,7 +115,7 @@ def _few(best: dict[tuple[tuple[str, str], ...], Way]) -> tuple[Way, ...]:
     return tuple(way for _, way in picked[:_WAYS])
 
 
-def _placed(problem: Problem, draft: Draft) -> Way | None:
+def _placed(problem: Problem, draft: Draft, in_time: Callable[[], bool]) -> Way | None:
     """Place a draft; give cores and host memory, and name the excluded GPUs, that it takes."""
     wider = relaxed(problem, [each for each in draft.relaxations if each.code != "exclusion"])
     open_ids = [each for each in draft.relaxations if each.code == "exclusion"]
@@ -124,7 +127,7 @@ def _placed(problem: Problem, draft: Draft) -> Way | None:
         if _try(replace(wider, cluster=plenty), draft.column) is None:
             return None
         for code in ("cpu-cores", "host-memory"):
-            more = _least_more(wider, draft.column, code)
+            more = _least_more(wider, draft.column, code, in_time)
             if more is not None:
                 found.append(more)
                 wider = relaxed(wider, [more])
@@ -209,7 +212,9 @@ def _with_hosts(cluster: Cluster, cores: float | None, host_mib: float | None) -
     return replace(cluster, nodes=nodes)
 
 
-def _least_more(problem: Problem, column: Column, code: str) -> Relaxation | None:
+def _least_more(
+    problem: Problem, column: Column, code: str, in_time: Callable[[], bool]
+) -> Relaxation | None:
     """Find by bisection the least whole number to add to every node, what comes later aside."""
     (task,) = problem.tasks
     cores = code == "cpu-cores"
@@ -231,7 +236,7 @@ def _least_more(problem: Problem, column: Column, code: str) -> Relaxation | Non
     while not enough(high) and high < PLENTY:
         high *= 2
     low = high // 2
-    while high - low > 1:
+    while high - low > 1 and in_time():
         middle = (low + high) // 2
         low, high = (low, middle) if enough(middle) else (middle, high)
     return with_more(high)

@@ -69,6 +69,21 @@ def test_no_limit_gives_way_further_than_needed() -> None:
     assert checked > 20
 
 
+def test_when_time_is_up_there_is_still_a_way_and_it_is_not_called_the_least() -> None:
+    """A message that names no way out helps nobody, and one that took minutes comes too late."""
+    checked = 0
+    for _, problem, task in stuck(0, 40):
+        least, hasty = cannot_run(problem, task), cannot_run(problem, task, lambda: False)
+        assert bool(hasty.ways) == bool(least.ways)
+        if hasty.ways:
+            assert not hasty.proven
+            assert hasty.ways[0].total >= least.ways[0].total - 1e-9
+            changed = relaxed(replace(problem, tasks=(task,)), hasty.ways[0].relaxations)
+            assert runs_alone(changed, changed.tasks[0])
+            checked += 1
+    assert checked > 5
+
+
 # ---------------------------------------------------------------- one limit at a time, by hand
 
 

@@ -155,6 +155,6 @@ def test_a_problem_without_a_plan_is_explained_task_by_task() -> None:
     """The message of exit code 3 is made of these."""
     problem = Problem(table_cluster(2), tuple(linear(f"t{n}", most=1, min_gpus=3) for n in range(5)))
     assert solve(problem, EXACT).plan is None
-    told = explain_no_plan(problem)
+    told = explain_no_plan(problem, 60.0)
     assert [each.task for each in told] == ["t0", "t1", "t2"]
     assert all("lower min_gpus of t" in each.text for each in told)
