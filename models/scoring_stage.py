@@ -7,7 +7,14 @@ from libra_plan.models.lengths import LengthSample
 from libra_plan.models.packing import Share, busiest_shares
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.quantities import Estimate
-from libra_plan.models.training_stage import StageCost, packed_memory, rounds_note, share_s, slowest
+from libra_plan.models.training_stage import (
+    StageCost,
+    most_micro_batches,
+    packed_memory,
+    rounds_note,
+    share_s,
+    slowest,
+)
 
 __all__ = ["prefill_s_per_token", "scoring_cost"]
 
@@ -26,7 +33,7 @@ def scoring_cost(
     shares = busiest_shares(sequences, replicas, budget_tokens)
     seconds = slowest(share_s(profile, share, layout, shortest_tokens, allow_prior) for share in shares)
     memory = packed_memory(profile, min(budget_tokens, sequences.total), layout, 1, allow_prior)
-    return StageCost(seconds, memory, (rounds_note(shares),))
+    return StageCost(seconds, memory, (rounds_note(shares),), most_micro_batches(shares))
 
 
 def prefill_s_per_token(

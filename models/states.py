@@ -6,7 +6,7 @@ from libra_plan.models.parallelism import Layout
 from libra_plan.profiles.gpus import bytes_per_weight
 from libra_plan.profiles.schema import ModelShape, ProfileFile, Software
 
-__all__ = ["adapter_params", "standing_mib", "state_mib", "weights_mib"]
+__all__ = ["adapter_params", "optimizer_mib", "standing_mib", "state_mib", "weights_mib"]
 
 _MIB = 2.0**20
 
@@ -57,9 +57,19 @@ def state_mib(model: ModelShape, software: Software, layout: Layout, ranks: int)
     return frozen + _bytes_per_param(software, ranks) * adapter_params(model, software.lora_rank) / split
 
 
+def optimizer_mib(model: ModelShape, software: Software, layout: Layout, ranks: int) -> float:
+    """Give the MiB of one rank's optimizer states: masters and moments of what is trained."""
+    trained = model.params if software.lora_rank is None else adapter_params(model, software.lora_rank)
+    whole = _optimizer_bytes(software) * trained / (layout.tp * layout.pp * _MIB)
+    return whole / (ranks if software.zero_stage >= 1 else 1)
+
+
+def _optimizer_bytes(software: Software) -> float:
+    return 4.0 if software.precision == "bf16" else 12.0
+
+
 def _bytes_per_param(software: Software, ranks: int) -> float:
-    optimizer = 4.0 if software.precision == "bf16" else 12.0
-    shares = [2.0, 2.0, optimizer]
+    shares = [2.0, 2.0, _optimizer_bytes(software)]
     sharded = software.zero_stage  # stage s shards the last s of (weights, gradients, optimizer)
     return sum(
         share / ranks if index >= len(shares) - sharded else share for index, share in enumerate(shares)

@@ -15,6 +15,7 @@ __all__ = [
     "StageCost",
     "bubble_turns",
     "micro_batch_query",
+    "most_micro_batches",
     "packed_memory",
     "rounds_note",
     "share_s",
@@ -25,11 +26,15 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class StageCost:
-    """What a stage costs: seconds per step, peak reserved MiB per GPU (its `high` bounds), remarks."""
+    """What a stage costs: seconds per step, peak reserved MiB per GPU (its `high` bounds), remarks.
+
+    `micro_batches` are those of the busiest replica.
+    """
 
     time_s: Estimate
     memory_mib: Estimate
     notes: tuple[str, ...] = ()
+    micro_batches: int = 1
 
 
 def micro_batch_query(share: Share, layout: Layout, shortest_tokens: float = 1.0) -> Query:
@@ -45,8 +50,13 @@ def micro_batch_query(share: Share, layout: Layout, shortest_tokens: float = 1.0
 
 def rounds_note(shares: Sequence[Share]) -> str:
     """Say how many micro-batches the busiest replica runs."""
-    rounds = max(share.micro_batches for share in shares)
+    rounds = most_micro_batches(shares)
     return f"{rounds} micro-batch{'es' if rounds > 1 else ''} per replica"
+
+
+def most_micro_batches(shares: Sequence[Share]) -> int:
+    """Count the micro-batches of the busiest replica."""
+    return max(share.micro_batches for share in shares)
 
 
 def slowest(estimates: Iterable[Estimate]) -> Estimate:
@@ -91,7 +101,7 @@ def training_cost(
             before = profile.time_s(alone, allow_prior=allow_prior).scaled((turns - 1) / stages)
             parts.append(before.plus(last.scaled(1 / stages)))
     memory = packed_memory(profile, min(budget_tokens, sequences.total), layout, replicas, allow_prior)
-    return StageCost(slowest(parts), memory, (rounds_note(shares),))
+    return StageCost(slowest(parts), memory, (rounds_note(shares),), most_micro_batches(shares))
 
 
 def share_s(

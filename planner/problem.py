@@ -80,7 +80,8 @@ class StageOption:
     role works (upper bound), `static_mib` of it that stays when it pauses with its state resident,
     `asleep_mib` what remains when its state is put to host memory. `host_static_mib` per GPU is
     what that state then takes there. `sleep_s` and `wake_s` are the seconds to put it to sleep and
-    to wake it, None when the role cannot sleep. `alone`: the price holds only where the role keeps its
+    to wake it, None when the role cannot sleep. `offloaded_host_mib` per GPU is on the host always, asleep
+    or at work: state offloaded there. `alone`: the price holds only where the role keeps its
     GPUs all the time (an async rollout that never drains), not where it shares them in turns.
 
     A rollout that serves trajectories by the rank of their length has `mix`: the layout of every
@@ -100,6 +101,7 @@ class StageOption:
     notes: tuple[str, ...] = ()
     alone: bool = False
     mix: tuple[RangedReplica, ...] = ()
+    offloaded_host_mib: float = 0.0
 
     @property
     def gpus(self) -> int:

@@ -145,6 +145,7 @@ def host_per_gpu(turn: Turn) -> tuple[float, float]:
     """Give the CPU cores and the host memory (MiB) that one GPU of the pool takes on its node."""
     cores = sum(role.cpu_cores_per_gpu for role in turn.roles)
     memory_mib = sum(role.host_memory_mib_per_gpu for role in turn.roles)
+    memory_mib += sum(option.offloaded_host_mib for option in turn.options)
     if turn.mode is MemoryMode.SLEEP:
         memory_mib += sum(option.host_static_mib for option in turn.options)
     return cores, memory_mib

@@ -94,6 +94,8 @@ _WORKLOAD: dict[str, dict[str, str]] = {
         "verdict_tokens": "Length of a judge's verdicts: required when its profile is decode or serve, "
         "and only there.",
         "mixed_layouts": "Lets a rollout mix layouts by predicted length; not with `pinned_gpus`.",
+        "offload": "State that lies in pinned host memory while the role works: `optimizer`, `parameters` or "
+        "both. Assumed (--allow-prior) unless the profile's flag `offload` says that it was measured so.",
         "can_sleep": "Whether its state may go to host memory while another role uses the GPUs.",
         "shares_gpu": "Whether it may sit on a `shared` GPU beside another role; only roles that work "
         "little: reward, judge, critic_score, reference.",

@@ -32,10 +32,15 @@ _GPU_ONLY = (
     "max_concurrency",
     "verdict_tokens",
     "mixed_layouts",
+    "offload",
     "pinned_gpus",
     "excluded_gpus",
     "max_gpus",
 )
+_OFFLOADS = {
+    **dict.fromkeys(("actor_train", "critic_train", "reward_train"), ("optimizer", "parameters")),
+    **dict.fromkeys(("reference", "reward", "critic_score"), ("parameters",)),
+}
 _LARGEST_TP = 64
 
 
@@ -89,6 +94,7 @@ def check(
             allowed=wording.one_of(LOW_DUTY),
             where=document.where(f"{key}.shares_gpu"),
         )
+    _check_offload(role, key, document)
     _check_gpu_limits(role, key, document)
     _check_budget(role, key, document, longest_tokens)
     if not role.profiles:
@@ -128,6 +134,18 @@ def _check_env(role: RoleSpec, key: str, document: Document) -> None:
                 f"env role `{role.id}` does not state `{name}`",
                 way_out="add it: CPU-only roles are placed by what their workers need",
                 where=document.where(key),
+            )
+
+
+def _check_offload(role: RoleSpec, key: str, document: Document) -> None:
+    allowed = _OFFLOADS.get(role.kind, ())
+    for part in role.offload:
+        if part not in allowed:
+            raise WorkloadError(
+                f"a {role.kind} role cannot offload its {part}",
+                got=f"offload: [{', '.join(role.offload)}]",
+                allowed=wording.one_of(allowed) if allowed else "no offload",
+                where=document.where(f"{key}.offload"),
             )
 
 

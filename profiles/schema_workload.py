@@ -132,6 +132,8 @@ class RoleSpec(File, frozen=True, kw_only=True):
     prompt and response of each sample. A rollout with `mixed_layouts` may mix its layouts. `min_gpus`,
     `max_gpus`, `pinned_gpus` and `excluded_gpus` ("node:index" or UUID) bound the placement.
     Host memory is what the processes take; the planner adds the state it puts to sleep there.
+    `offload`: state that lies in pinned host memory while the role works, too: of training roles the
+    optimizer's, the parameters or both, of scoring roles the parameters.
     `shares_gpu`: a role that works little may sit on one of the cluster's `shared` GPUs, beside a role
     of this or another task that may, too.
     """
@@ -144,6 +146,7 @@ class RoleSpec(File, frozen=True, kw_only=True):
     max_concurrency: Count | None = None
     verdict_tokens: Distribution | None = None
     mixed_layouts: MixedLayoutsSpec | None = None
+    offload: tuple[Literal["optimizer", "parameters"], ...] = ()
     can_sleep: bool = True
     shares_gpu: bool = False
     min_gpus: Count = 1

@@ -128,7 +128,7 @@ def _takes_host(task: Task) -> bool:
     return any(
         role.cpu_cores_per_gpu
         or role.host_memory_mib_per_gpu
-        or any(option.host_static_mib for option in role.options)
+        or any(option.host_static_mib or option.offloaded_host_mib for option in role.options)
         for role in task.gpu_roles
     )
 

@@ -176,6 +176,7 @@ def _option_measures(role: Role, option: StageOption, block_gpus: int, nested: b
         option.static_mib,
         option.asleep_mib,
         option.host_static_mib,
+        option.offloaded_host_mib,
         inf if option.sleep_s is None else option.sleep_s,
         inf if option.wake_s is None else option.wake_s,
     )
@@ -224,6 +225,7 @@ def _pool(
             made.append((MemoryMode.SLEEP, switching, peak, host))
     cores = sum(role.cpu_cores_per_gpu for role in roles)
     host_each = sum(role.host_memory_mib_per_gpu for role in roles)
+    host_each += sum(option.offloaded_host_mib for option in choice)
     choices = tuple(RoleChoice(role.id, option) for role, option in zip(roles, choice, strict=True))
     return [
         PoolOption(

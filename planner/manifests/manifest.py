@@ -157,8 +157,8 @@ class RoleEntry(_Entry, frozen=True):
     `phase` and `pool` number where it stands in the task's column. Roles with the same
     `share_group` take the same GPUs in turn, and `memory_mode` says whether their state stays on
     the GPU meanwhile. `peak_memory` is per GPU and of the whole pool, MiB, an upper bound.
-    `host_memory_mib_per_gpu` holds the state that sleeps there too. A rollout whose replicas serve
-    ranges of predicted lengths has no single layout: `mix[i]` is that of `replicas[i]`.
+    `host_memory_mib_per_gpu` holds the state that sleeps or is offloaded there too. A rollout whose
+    replicas serve ranges of predicted lengths has no single layout: `mix[i]` is that of `replicas[i]`.
     """
 
     id: Name

@@ -67,7 +67,7 @@ def _gpu_role(
     of = {frozenset(gpus): kind for gpus, kind in zip(placed.replicas, option.mix, strict=False)}
     mix = tuple(_ranged(of[frozenset(replica)]) for replica in replicas) if option.mix else msgspec.UNSET
     asleep = pool.memory_mode is MemoryMode.SLEEP
-    sleeping_mib = placed.choice.option.host_static_mib if asleep else 0.0
+    on_host_mib = option.offloaded_host_mib + (option.host_static_mib if asleep else 0.0)
     return m.RoleEntry(
         id=role.id,
         kind=role.kind,
@@ -84,7 +84,7 @@ def _gpu_role(
         rendezvous=None,
         command=command,
         cpu_cores_per_gpu=role.cpu_cores_per_gpu,
-        host_memory_mib_per_gpu=role.host_memory_mib_per_gpu + sleeping_mib,
+        host_memory_mib_per_gpu=role.host_memory_mib_per_gpu + on_host_mib,
         cpu=(),
         stage_time=_prediction(placed.choice.option.time_s),
         peak_memory=m.Prediction(value=pool.peak_mib, low=None, high=pool.peak_mib, unit="MiB", origin=None),

@@ -195,7 +195,9 @@ def _state_gib(spec: TaskSpec, roles: Sequence[Role], prices: Prices) -> tuple[f
     trained = loaded = 0.0
     for role, priced in zip(spec.roles, roles, strict=True):
         if role.kind in TRAINING:
-            sizes = [o.host_static_mib * o.layout.gpus_per_replica for o in priced.options]
+            sizes = [
+                (o.host_static_mib + o.offloaded_host_mib) * o.layout.gpus_per_replica for o in priced.options
+            ]
             trained += min(sizes, default=0.0) / MIB_PER_GIB
         elif role.profiles:
             file = prices.profiles[role.profiles[0]].file

@@ -72,7 +72,7 @@ class Candidate:
         if self.held is not None:
             return 0.0
         return sum(
-            choice.option.static_mib * choice.option.gpus
+            (choice.option.static_mib + choice.option.offloaded_host_mib) * choice.option.gpus
             for phase in self.column.phases
             for pool in phase.pools
             for choice in pool.choices
@@ -247,7 +247,7 @@ def hosts_may_bind(problem: Problem) -> bool:
 
 def _most_host_mib(role: Role) -> float:
     return role.host_memory_mib_per_gpu + max(
-        (option.host_static_mib for option in role.options), default=0.0
+        (option.host_static_mib + option.offloaded_host_mib for option in role.options), default=0.0
     )
 
 

@@ -37,6 +37,8 @@ CASES: dict[str, tuple[int, dict[str, Any], str, str]] = {
         "",
         "does not state `host_memory_mib_per_worker`",
     ),
+    "offload": (ROLLOUT, {"offload": ["parameters"]}, "offload", "cannot offload its parameters"),
+    "env offload": (ENV, {"offload": ["optimizer"]}, "offload", "`offload` is for GPU roles"),
     "pp": (ACTOR, {"layouts": [{"pp": 5}]}, "layouts[0].pp", "fewer layers than pipeline stages"),
     "ep": (ACTOR, {"layouts": [{"ep": 2}]}, "layouts[0].ep", "has no experts"),
     "budget": (ACTOR, {"micro_batch_tokens": 1099}, "micro_batch_tokens", "below the longest sample"),

@@ -99,7 +99,7 @@ class Oracle(Columns):
             not role.on_gpu
             or role.cpu_cores_per_gpu
             or role.host_memory_mib_per_gpu
-            or any(option.host_static_mib for option in role.options)
+            or any(option.host_static_mib or option.offloaded_host_mib for option in role.options)
             for task in self.problem.tasks
             for role in task.roles
         )
@@ -381,7 +381,11 @@ def _host_per_gpu(pool: Any, asleep: bool) -> tuple[float, float]:
     cores, memory_mib = 0.0, 0.0
     for role, option in pool:
         cores += role.cpu_cores_per_gpu
-        memory_mib += role.host_memory_mib_per_gpu + (option.host_static_mib if asleep else 0.0)
+        memory_mib += (
+            role.host_memory_mib_per_gpu
+            + option.offloaded_host_mib
+            + (option.host_static_mib if asleep else 0.0)
+        )
     return cores, memory_mib
 
 

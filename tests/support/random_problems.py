@@ -290,6 +290,7 @@ def _options(rng, cluster: Cluster, hosts: bool, most: int) -> tuple[StageOption
                 sleep_s=float(rng.uniform(0.0, 0.5)) if sleeps else None,
                 wake_s=float(rng.uniform(0.0, 0.5)) if sleeps else None,
                 alone=bool(rng.random() < 0.05),
+                offloaded_host_mib=float(rng.choice([0.0, 0.0, 40.0])) if hosts else 0.0,
             )
         )  # fmt: skip
     return tuple(options)
