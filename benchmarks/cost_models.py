@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from left_out_models import HEADER, table
 
 from libra_plan.models.crossval import Errors, errors_of
 from libra_plan.models.curve import LEAST_POINTS, Curve, Recipe, Sample, fit_curve, fit_plain
@@ -279,7 +280,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rows.append(in_sample_row(f"{name} training sweeps, in sample", sweeps))
     for row in rows:
         print(row)
-    return 1 if options.check and any(row.missed() for row in rows) else 0
+    print(f"\n{HEADER}")
+    models = table()
+    for model in models:
+        print(model)
+    missed = any(row.missed() for row in rows) or any(model.missed() for model in models)
+    return 1 if options.check and missed else 0
 
 
 if __name__ == "__main__":

@@ -1,15 +1,17 @@
 """Predict a model that was not measured from others of its phase, GPU and framework: a stated guess.
 
 Each coefficient of a fitted form is carried over by the dimension of the transformer it grows with
-(launches with layers, matrix multiplications with parameters, attention with layers × heads × head
-size, logits with the vocabulary), fitted over the donors. Used only where the user allows priors;
-every answer is marked as assumed.
+(launches with layers, matrix multiplications with the parameters that multiply, what is done element
+by element with its bytes, attention with layers × heads × head size, logits with the vocabulary),
+fitted over the donors. What the data sheet allows at best is taken off before and added after, so
+that a mix of dimensions cannot promise more than the GPU can do; no answer, nor its low bound, lies
+below that either. Used only where the user allows priors; every answer is marked as assumed.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -19,15 +21,19 @@ from libra_plan.errors import RefusedError
 from libra_plan.models.conformal import MARGIN
 from libra_plan.models.curve import AnyForm, Curve, Sample
 from libra_plan.models.decode import DecodeForm
+from libra_plan.models.engine_memory import kv_mib_per_token
 from libra_plan.models.forms import Place, places_of
 from libra_plan.models.layout_fit import LayoutFit
 from libra_plan.models.memory import CacheForm, ChunkForm
 from libra_plan.models.nnls import relative_nnls
 from libra_plan.models.parallelism import Layout
+from libra_plan.models.prior_memory import TrainingPeak, carry_training_peak
 from libra_plan.models.quantities import Estimate, Origin
+from libra_plan.models.roofline import multiplying_params, passes_of, roofline_s
 from libra_plan.models.soft_floor import SoftFloorForm
-from libra_plan.models.states import state_mib, weights_mib
-from libra_plan.profiles.schema import ProfileFile
+from libra_plan.models.states import weights_mib
+from libra_plan.profiles.gpus import GPUS, bytes_per_weight
+from libra_plan.profiles.schema import ModelShape, ProfileFile
 
 __all__ = ["TIME_ERROR", "Donor", "PhysicsPrior", "prior_for"]
 
@@ -35,6 +41,7 @@ _LEAST_DONORS = 2
 TIME_ERROR = 2 * MARGIN
 _MEMORY_ERROR = 2 * MARGIN
 _ONE = Layout()
+_MIB = 2.0**20
 
 
 class Donor(Protocol):
@@ -58,15 +65,26 @@ class PhysicsPrior:
 
     profile: ProfileFile
     time: AnyForm
-    memory: AnyForm | None
+    memory: AnyForm | TrainingPeak | None
     donors: tuple[str, ...]
     largest: Place
     time_scale: float = 1.0
     memory_scale: float = 1.0
 
     def time_s(self, place: Place) -> Estimate:
-        """Guess the seconds of one step at (batch, length, output); output is 1 but for serve."""
-        return self._guess(self.time, place, "s", TIME_ERROR).scaled(self.time_scale)
+        """Guess the seconds of one step at (batch, length, output); output is 1 but for serve.
+
+        Never below what the GPU's data sheet allows: an answer raised to it names the sheet in `rows`.
+        """
+        guess = self._guess(self.time, place, "s", TIME_ERROR).scaled(self.time_scale)
+        least = roofline_s(self.profile, places_of([place]))
+        return guess if least is None else _raised(guess, float(least[0]), self.floor_note)
+
+    @property
+    def floor_note(self) -> str:
+        """Name the floor that a guess was raised to."""
+        gpu_class = self.profile.hardware.gpu_class
+        return f"least seconds of {gpu_class} ({GPUS[gpu_class].source})" if gpu_class in GPUS else "no floor"
 
     def memory_mib(self, place: Place) -> Estimate:
         """Guess the peak MiB per GPU."""
@@ -78,7 +96,7 @@ class PhysicsPrior:
             )
         return self._guess(self.memory, place, "MiB", _MEMORY_ERROR).scaled(self.memory_scale)
 
-    def _guess(self, form: AnyForm, place: Place, unit: str, error: float) -> Estimate:
+    def _guess(self, form: AnyForm | TrainingPeak, place: Place, unit: str, error: float) -> Estimate:
         value = float(form.predict(places_of([place]))[0])
         beyond = [
             max(0.0, math.log2(asked / known)) for asked, known in zip(place, self.largest, strict=True)
@@ -86,6 +104,14 @@ class PhysicsPrior:
         error += MARGIN * sum(beyond)
         low, high = value * math.exp(-error), value * math.exp(error)
         return Estimate(value, low, high, unit, Origin.ASSUMED, self.donors)
+
+
+def _raised(guess: Estimate, least: float, note: str) -> Estimate:
+    if guess.low >= least:
+        return guess
+    value = max(guess.value, least)
+    rows = guess.rows if guess.value >= least else (*guess.rows, note)
+    return Estimate(value, least, max(guess.high, value), guess.unit, guess.origin, rows)
 
 
 def prior_for(
@@ -124,7 +150,7 @@ def prior_for(
     )
 
 
-def _scale(form: AnyForm, samples: Sequence[Sample]) -> float:
+def _scale(form: AnyForm | TrainingPeak, samples: Sequence[Sample]) -> float:
     if not samples:
         return 1.0
     predicted = form.predict(places_of([sample.place for sample in samples]))
@@ -143,7 +169,8 @@ def _drivers(file: ProfileFile) -> dict[str, float]:
     return {
         "one": 1.0,
         "layers": float(model.layers),
-        "params": float(model.params),
+        "multiplied": multiplying_params(model),
+        "elementwise": _elementwise_bytes(model),
         "width": float(model.layers * model.hidden),
         "attention": float(model.layers * model.heads * model.head_dim),
         "cache": float(model.layers * model.kv_heads * model.head_dim),
@@ -151,6 +178,17 @@ def _drivers(file: ProfileFile) -> dict[str, float]:
         "vocab": float(model.vocab),
         "logits": float(model.vocab * model.hidden),
     }
+
+
+def _elementwise_bytes(model: ModelShape) -> float:
+    """Estimate the bytes that one token moves through HBM beside matrix multiplications.
+
+    A layer: two norms computed in fp32 (36 bytes an element each), residuals (6 each), rotary
+    embedding and copies, about 110 per hidden element; SiLU and product, 10 per feed-forward element.
+    Logits: written, widened and summed up, 14 per word. Only their ratios count.
+    """
+    layer = 110.0 * model.hidden + 10.0 * model.ffn
+    return model.layers * layer + 14.0 * model.vocab
 
 
 def _carry(
@@ -166,6 +204,39 @@ def _carry(
     mix = relative_nnls(terms, np.array([number for _, number in pairs]))
     asked = _drivers(file)
     return float(np.array([asked[name] for name in by]) @ mix) * len(pairs) / len(numbers)
+
+
+def _carry_above(
+    file: ProfileFile,
+    sources: Sequence[ProfileFile],
+    numbers: Sequence[float],
+    by: tuple[str, ...],
+    least: Callable[[ProfileFile], float],
+) -> float:
+    """Carry what a coefficient is above the least that the data sheet allows, and add that of the model."""
+    above = [max(number - least(source), 0.0) for source, number in zip(sources, numbers, strict=True)]
+    return least(file) + _carry(file, sources, above, by)
+
+
+def _weights_read_s(file: ProfileFile) -> float:
+    """Give the seconds to read the weights once."""
+    gpu = GPUS.get(file.hardware.gpu_class)
+    read = bytes_per_weight(file.software.precision) * multiplying_params(file.model)
+    return 0.0 if gpu is None else read / gpu.bandwidth_bytes_per_s
+
+
+def _cache_read_s(file: ProfileFile) -> float:
+    """Give the seconds to read the keys and values of one token of context once."""
+    gpu = GPUS.get(file.hardware.gpu_class)
+    read = kv_mib_per_token(file.model, file.software, _ONE) * _MIB
+    return 0.0 if gpu is None else read / gpu.bandwidth_bytes_per_s
+
+
+def _token_s(file: ProfileFile) -> float:
+    """Give the seconds of one token's matrix multiplications at the data sheet's rate."""
+    gpu = GPUS.get(file.hardware.gpu_class)
+    operations = 2.0 * multiplying_params(file.model) * passes_of(file)
+    return 0.0 if gpu is None else operations / gpu.bf16_per_s
 
 
 def _carry_largest(
@@ -186,16 +257,22 @@ def _carry_time(file: ProfileFile, sources: Sequence[tuple[ProfileFile, Curve]])
     passes = [form for form in forms if isinstance(form, SoftFloorForm)]
     if len(decode) == len(forms):
         return DecodeForm(
-            _carry(file, donors, [form.fixed_s for form in decode], ("layers", "params")),
+            _carry_above(
+                file, donors, [form.fixed_s for form in decode], ("layers", "multiplied"), _weights_read_s
+            ),
             _carry(file, donors, [form.per_root_sequence_s for form in decode], ("layers", "width")),
             _carry(file, donors, [form.per_sequence_s for form in decode], ("width",)),
-            _carry(file, donors, [form.per_token_s for form in decode], ("attention", "cache")),
+            _carry_above(
+                file, donors, [form.per_token_s for form in decode], ("attention", "cache"), _cache_read_s
+            ),
         )
     if len(passes) == len(forms):
         return SoftFloorForm(
             _carry(file, donors, [form.floor_s for form in passes], ("layers",)),
-            _carry(file, donors, [form.fixed_s for form in passes], ("layers", "params")),
-            _carry(file, donors, [form.per_token_s for form in passes], ("params", "width", "vocab")),
+            _carry(file, donors, [form.fixed_s for form in passes], ("layers", "multiplied")),
+            _carry_above(
+                file, donors, [form.per_token_s for form in passes], ("multiplied", "elementwise"), _token_s
+            ),
             _carry(file, donors, [form.per_token_pair_s for form in passes], ("attention",)),
             float(np.median([form.sharpness for form in passes])),
         )
@@ -207,12 +284,12 @@ def _carry_time(file: ProfileFile, sources: Sequence[tuple[ProfileFile, Curve]])
 
 
 def _states(profile: ProfileFile) -> float:
-    if profile.phase == "train":
-        return state_mib(profile.model, profile.software, _ONE, 1)
     return weights_mib(profile.model, profile.software, _ONE)
 
 
-def _carry_memory(file: ProfileFile, sources: Sequence[tuple[ProfileFile, Curve]]) -> AnyForm:
+def _carry_memory(file: ProfileFile, sources: Sequence[tuple[ProfileFile, Curve]]) -> AnyForm | TrainingPeak:
+    if file.phase == "train":
+        return carry_training_peak(file, [(profile, curve.samples) for profile, curve in sources])
     donors = [profile for profile, _ in sources]
     forms = [curve.form for _, curve in sources]
     cache = [form for form in forms if isinstance(form, CacheForm)]
