@@ -55,7 +55,8 @@ def mixed_options(
     node_gpus = largest_node(prices.cluster, gpu_class)
     for gpus in mixed_budgets(role.min_gpus, most, node_gpus) if parts else ():
         try:
-            option = _option(stage, parts, gpus, role.mixed_layouts.ranking_error)
+            rng = np.random.default_rng(work.seed)  # the same rankings for every number of GPUs
+            option = _option(stage, parts, gpus, role.mixed_layouts.ranking_error, rng)
         except RefusedError as refusal:
             refusals.add(f"{gpu_class} mixed layouts", refusal)
             continue
@@ -91,14 +92,16 @@ def _parts(
         yield _Part(frame, ranged)
 
 
-def _option(stage: Rollout, parts: Sequence[_Part], gpus: int, ranking_error: float) -> StageOption:
+def _option(
+    stage: Rollout, parts: Sequence[_Part], gpus: int, ranking_error: float, rng: np.random.Generator
+) -> StageOption:
     """Price the best mix on so many GPUs, at the mean over drawn rankings."""
     found = mixed_rollout(
         stage.orders[0],
         [part.ranged.kind for part in parts],
         gpus,
         ranking_error=ranking_error,
-        rng=np.random.default_rng(0),
+        rng=rng,
         rankings=_RANKINGS,
     )
     used = {replica.layout for replica in found.replicas}

@@ -28,7 +28,8 @@ class TaskWork:
     """Whole sequences, prompt plus response, and the trajectories in several orders.
 
     `drawn` holds steps drawn anew from the same laws; `stretch` how much shorter and longer all
-    lengths may be than drawn here, as factors, and `notes` what was assumed about them.
+    lengths may be than drawn here, as factors, and `notes` what was assumed about them. What is drawn
+    later, such as errors of a predictor, is drawn from `seed` too.
 
     `verdicts`: per judge that writes, the trajectories of its verdicts, whose prompts are the whole
     sequences in the same orders.
@@ -44,6 +45,7 @@ class TaskWork:
     drawn: Trajectories | None = None
     stretch: tuple[float, float] = (1.0, 1.0)
     notes: tuple[str, ...] = ()
+    seed: int = 0
 
 
 def work_of(
@@ -59,7 +61,7 @@ def work_of(
     prompts = sample_lengths(work.prompt_tokens, work.samples, traces)
     rng = np.random.default_rng(seed)
     if work.response_tokens is None:
-        return TaskWork(work.samples, prompts, (), _verdicts(task, [prompts.tokens], traces, rng))
+        return TaskWork(work.samples, prompts, (), _verdicts(task, [prompts.tokens], traces, rng), seed=seed)
     responses = sample_lengths(work.response_tokens, work.samples, traces)
     wait = sum(role.tool_wait_s_per_turn or 0.0 for role in task.roles if role.kind == "env")
     count = min(MOST_ORDERS, max(2, ORDERED_TRAJECTORIES // work.samples))
@@ -76,7 +78,7 @@ def work_of(
         wait,
     )
     whole = LengthSample(np.sort(sequences[0]))
-    return TaskWork(work.samples, whole, orders, verdicts, drawn, ahead.stretch, ahead.notes)
+    return TaskWork(work.samples, whole, orders, verdicts, drawn, ahead.stretch, ahead.notes, seed)
 
 
 @dataclass(frozen=True)

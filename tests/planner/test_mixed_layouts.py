@@ -26,6 +26,8 @@ from libra_plan.profiles import role_checks
 from libra_plan.profiles.catalog import LoadedProfile, ProfilesFolder, load_folder, shipped_folder
 from libra_plan.profiles.document import Document
 from libra_plan.profiles.schema import (
+    Distribution,
+    Fixed,
     LayoutSpec,
     LogNormal,
     MixedLayoutsSpec,
@@ -37,6 +39,7 @@ from libra_plan.profiles.schema import (
 
 DECODE, SCORE = "h200-qwen2.5-7b-decode", "h200-qwen2.5-7b-score"
 SAMPLES = 96
+PROMPTS = LogNormal(median_tokens=800, sigma=0.1, max_tokens=1024)
 
 
 @cache
@@ -54,7 +57,9 @@ def fit(profile: LoadedProfile) -> FittedProfile:
     return fitted(profile.file.id)
 
 
-def priced(ranking_error: float | None, gpus: int = 8) -> Problem:
+def priced(
+    ranking_error: float | None, gpus: int = 8, *, prompts: Distribution = PROMPTS, seed: int = 0
+) -> Problem:
     """Price one evaluation task: long-tailed responses on tp 1, 2 and 4, the last two assumed."""
     role = RoleSpec(
         id="rollout",
@@ -66,16 +71,28 @@ def priced(ranking_error: float | None, gpus: int = 8) -> Problem:
     )
     work = WorkSpec(
         samples=SAMPLES,
-        prompt_tokens=LogNormal(median_tokens=800, sigma=0.1, max_tokens=1024),
+        prompt_tokens=prompts,
         response_tokens=LogNormal(median_tokens=2000, sigma=1.0, max_tokens=30_000),
     )
     workload = WorkloadFile(schema_version=1, tasks=(TaskSpec(id="eval", work_per_step=work, roles=(role,)),))
     cluster = uniform_cluster(gpus, "h200_sxm", 143_155.9)
-    return price(replace(shipped(), workload=workload), cluster, fit=fit, allow_prior=True)
+    return price(replace(shipped(), workload=workload), cluster, fit=fit, allow_prior=True, seed=seed)
 
 
 def mixes(problem: Problem) -> list[StageOption]:
     return [option for option in problem.tasks[0].roles[0].options if option.mix]
+
+
+def test_errors_of_the_predictor_are_drawn_from_the_seed():
+    """With equal prompts the lengths by rank are always the same, so what differs are the rankings drawn."""
+
+    def times(seed: int, ranking_error: float) -> list[float]:
+        found = mixes(priced(ranking_error, prompts=Fixed(tokens=800), seed=seed))
+        return [option.time_s.value for option in found]
+
+    assert times(1, 0.5) == times(1, 0.5)
+    assert times(1, 0.5) != times(2, 0.5)
+    assert times(1, 1e-9) == pytest.approx(times(2, 1e-9))
 
 
 def test_no_mix_is_offered_unless_asked_for() -> None:
