@@ -16,14 +16,19 @@ import numpy as np
 from libra_plan.models.admission import Admission
 from libra_plan.models.lengths import FloatArray, LengthSample
 from libra_plan.models.query import DecodeCoefficients
-from libra_plan.models.rollout import Trajectories, token_work_s
+from libra_plan.models.rollout import Trajectories, slot_steps, token_work_s
 
 __all__ = ["Luck", "drawn_steps", "luck_of"]
 
 ROUNDS = 200
-_LEAST_ROUNDS = 64
-_MOST_LENGTHS = 32_768
-"""Lengths in all draws together: with many trajectories there is less luck, and fewer draws show it."""
+_MANY_ROUNDS, _LEAST_ROUNDS = 64, 20
+_FEW_LENGTHS, _MOST_LENGTHS = 32_768, 524_288
+"""Lengths in all draws together: with many trajectories there is less luck, and fewer draws show it.
+
+Beyond the first number of lengths there are 64 draws, beyond the second down to 20.
+"""
+_HEAP_ROWS = 8
+"""So many schedules side by side are worth a call of numpy for every length; fewer go one by one."""
 
 
 def drawn_steps(
@@ -39,10 +44,15 @@ def drawn_steps(
     The samples should be finer than the step: a sample of `count` quantiles has no tail beyond its
     own longest, so its draws would show too little luck.
     """
-    shape = (max(_LEAST_ROUNDS, min(ROUNDS, _MOST_LENGTHS // count)), count)
+    shape = (_rounds(count), count)
     return Trajectories(
         rng.choice(prompts.tokens, shape), rng.choice(responses.tokens, shape), turns, tool_wait_s
     )
+
+
+def _rounds(count: int) -> int:
+    many = max(_MANY_ROUNDS, min(ROUNDS, _FEW_LENGTHS // count))
+    return min(many, max(_LEAST_ROUNDS, _MOST_LENGTHS // count))
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,19 +148,28 @@ def _list_steps(lengths: FloatArray, contexts: FloatArray, admission: Admission)
     turns = lengths.transpose(1, 0, 2).reshape(lengths.shape[1], -1)
     held = contexts.transpose(1, 0, 2).reshape(turns.shape)
     slots = min(admission.sequences, len(turns))
-    largest = np.partition(held, len(held) - slots, axis=0)[len(held) - slots :]
-    if float(largest.sum(axis=0).max()) <= admission.tokens:
+    if _only_slots_bind(held, slots, admission.tokens):
         return _by_slots(turns, slots).reshape(shape)
     # a draw may be longer than anything priced: it then takes the whole cache
     return _by_tokens(turns, np.minimum(held, admission.tokens), slots, admission.tokens).reshape(shape)
 
 
+def _only_slots_bind(held: FloatArray, slots: int, tokens: float) -> bool:
+    """Tell whether the largest contexts that can be held at once always have room."""
+    if slots * float(held.max()) <= tokens:
+        return True
+    largest = np.partition(held, len(held) - slots, axis=0)[len(held) - slots :]
+    return float(largest.sum(axis=0).max()) <= tokens
+
+
 def _by_slots(turns: FloatArray, slots: int) -> FloatArray:
     """Put each length where a slot is free first; slots hold the time they end. Gives (rows,)."""
+    if turns.shape[1] < _HEAP_ROWS:
+        return np.array([slot_steps(row.tolist(), slots) for row in turns.T])
     ends = turns[:slots].T.copy()
-    rows = np.arange(len(ends))
+    flat, starts = ends.reshape(-1), np.arange(len(ends)) * slots
     for length in turns[slots:]:
-        ends[rows, ends.argmin(axis=1)] += length
+        flat[starts + ends.argmin(axis=1)] += length
     last: FloatArray = ends.max(axis=1)
     return last
 

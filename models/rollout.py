@@ -17,7 +17,7 @@ import heapq
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,8 +34,11 @@ __all__ = [
     "decode_steps",
     "makespan_s",
     "pair_lengths",
+    "slot_steps",
     "token_work_s",
 ]
+
+Steps = TypeVar("Steps", int, float)
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,23 +128,26 @@ def decode_steps(lengths: Sequence[int], contexts: Sequence[int], admission: Adm
     return last
 
 
-def _slot_steps(lengths: list[int], slots: int) -> int:
+def slot_steps(lengths: list[Steps], slots: int) -> Steps:
     """Count steps when only the number of slots limits admission (a faster `decode_steps`)."""
     ends = lengths[:slots]
     heapq.heapify(ends)
+    replace_first = heapq.heapreplace
     for length in lengths[slots:]:
-        heapq.heapreplace(ends, ends[0] + length)
+        replace_first(ends, ends[0] + length)
     return max(ends)
 
 
 def _only_slots_bind(contexts: IntArray, admission: Admission) -> bool:
+    if admission.sequences * float(contexts.max()) <= admission.tokens:
+        return True
     top = np.partition(contexts, len(contexts) - admission.sequences)[-admission.sequences :]
     return float(top.sum()) <= admission.tokens
 
 
 def _limited_steps(lengths: IntArray, contexts: IntArray, admission: Admission) -> int:
     if len(lengths) > admission.sequences and _only_slots_bind(contexts, admission):
-        return _slot_steps(lengths.tolist(), admission.sequences)
+        return int(slot_steps(lengths.tolist(), admission.sequences))
     return decode_steps(lengths.tolist(), contexts.tolist(), admission)
 
 

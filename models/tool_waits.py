@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass
 from heapq import heappop, heappush
 
 from libra_plan.models.admission import Admission
@@ -27,33 +25,6 @@ MOST_TURN_EVENTS = 2048
 def simulated_turns(trajectories: int, turns: int) -> int:
     """Count the turns a trajectory is simulated with, after merging."""
     return min(turns, max(1, MOST_TURN_EVENTS // max(trajectories, 1)))
-
-
-@dataclass
-class _Queue:
-    """The trajectories not yet admitted, in order, and the room that is taken."""
-
-    final: list[int]  # final context of every trajectory, in order
-    admission: Admission
-    next_up: int = 0
-    held: int = 0  # slots taken, waiting trajectories included
-    reserved: int = 0  # Σ final contexts of those
-
-    def admit(self) -> range:
-        """Take, in order, what fits."""
-        first, limit = self.next_up, self.admission
-        while self.next_up < len(self.final) and self.held < limit.sequences:
-            if self.reserved + self.final[self.next_up] > limit.tokens:
-                break
-            self.reserved += self.final[self.next_up]
-            self.held += 1
-            self.next_up += 1
-        return range(first, self.next_up)
-
-    def leave(self, index: int) -> None:
-        """Give back the slot and the reserved tokens of a finished trajectory."""
-        self.held -= 1
-        self.reserved -= self.final[index]
 
 
 def makespan_with_waits(
@@ -73,22 +44,26 @@ def makespan_with_waits(
     """
     fit = coefficients
     fixed, per_sequence, per_token = fit.fixed_s, fit.per_sequence_s, fit.per_token_s
-    queue = _Queue((prompts + responses).tolist(), admission)
+    final = (prompts + responses).tolist()
+    count, slots, room = len(final), admission.sequences, admission.tokens
+    next_up = held = reserved = 0  # not yet admitted from here; slots and tokens that are taken
     contexts, parts = prompts.tolist(), (responses / turns).tolist()  # contexts as they grow
     left = [turns] * len(parts)
     running: list[tuple[float, int]] = []
     waiting: deque[tuple[float, int]] = deque()
     clock = now = total = 0.0  # total: Σ contexts of the running
     wakes = math.inf
-    starting: Sequence[int] = queue.admit()
     while True:
-        for index in starting:
-            heappush(running, (clock + parts[index], index))
-            total += contexts[index]
+        while next_up < count and held < slots and reserved + final[next_up] <= room:
+            reserved += final[next_up]
+            held += 1
+            heappush(running, (clock + parts[next_up], next_up))
+            total += contexts[next_up]
+            next_up += 1
         while running:
-            count = len(running)
-            rate = fixed + per_sequence * count + per_token * total
-            growth = per_token * count  # a step gets that much slower with every step
+            batch = len(running)
+            rate = fixed + per_sequence * batch + per_token * total
+            growth = per_token * batch  # a step gets that much slower with every step
             ends_at, index = running[0]
             steps = ends_at - clock
             ends = now + steps * (rate + growth * steps / 2.0)
@@ -97,12 +72,12 @@ def makespan_with_waits(
                 if seconds > 0.0:
                     steps = 2.0 * seconds / (rate + math.sqrt(rate * rate + 2.0 * growth * seconds))
                     clock += steps
-                    total += count * steps
+                    total += batch * steps
                 break
             heappop(running)
             clock, now = ends_at, ends
             grown = contexts[index] = contexts[index] + parts[index]
-            total += count * steps - grown
+            total += batch * steps - grown
             left[index] -= 1
             waiting.append((now + wait_s, index))
             wakes = waiting[0][0]
@@ -112,7 +87,8 @@ def makespan_with_waits(
         index = waiting.popleft()[1]
         wakes = waiting[0][0] if waiting else math.inf
         if left[index]:
-            starting = (index,)
-        else:
-            queue.leave(index)
-            starting = queue.admit()
+            heappush(running, (clock + parts[index], index))
+            total += contexts[index]
+        else:  # gives back its slot and the tokens reserved
+            held -= 1
+            reserved -= final[index]

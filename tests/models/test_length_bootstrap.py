@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from libra_plan.models.admission import Admission
-from libra_plan.models.length_bootstrap import drawn_steps, luck_of
+from libra_plan.models.length_bootstrap import _HEAP_ROWS, _by_slots, drawn_steps, luck_of
 from libra_plan.models.lengths import LengthSample, sample_lengths
 from libra_plan.models.query import DecodeCoefficients
 from libra_plan.models.rollout import Trajectories, continuous_s, makespan_s, pair_lengths
@@ -88,3 +88,23 @@ def test_a_draw_longer_than_the_cache_takes_all_of_it():
     limits = Admission(8, float(orders[0].final_context.max()))
     assert drawn.final_context.max() > limits.tokens
     assert luck_of(orders, drawn, H200_7B).makespan(limits, 2)[1] > 1
+
+
+@given(st.lists(st.integers(1, 5000), min_size=1, max_size=40), st.integers(1, 8), st.integers(1, 20))
+def test_few_schedules_and_many_are_the_same(lengths, slots, copies):
+    """One by one with a heap or side by side in arrays: the way is chosen by speed alone."""
+    turns = np.array(lengths, dtype=float)[:, None]
+    few = _by_slots(turns, min(slots, len(turns)))
+    many = _by_slots(np.repeat(turns, _HEAP_ROWS + copies, axis=1), min(slots, len(turns)))
+    assert (many == few[0]).all()
+
+
+def test_many_trajectories_are_drawn_less_often():
+    """Luck evens out in a large step, and 64 draws of 100,000 lengths took half a gigabyte."""
+    shapes = {
+        count: drawn_steps(
+            LengthSample(np.full(4, 500)), LengthSample(np.arange(1, 5)), count, np.random.default_rng(0)
+        ).response_tokens.shape
+        for count in (64, 512, 8192, 100_000)
+    }
+    assert shapes == {64: (200, 64), 512: (64, 512), 8192: (64, 8192), 100_000: (20, 100_000)}
