@@ -15,6 +15,7 @@ from libra_plan.errors import ClusterError, InputError, ProfileError, Where, Wor
 from libra_plan.profiles import cluster_checks, physics, wording, workload_checks
 from libra_plan.profiles.document import Document, decode, read_document, shown
 from libra_plan.profiles.gpus import implausible_memory
+from libra_plan.profiles.model_shapes import implausible_params
 from libra_plan.profiles.points import PointsTable, read_points
 from libra_plan.profiles.schema import ClusterFile, Point, ProfileFile, SwitchingFile, WorkloadFile
 
@@ -161,6 +162,9 @@ def load_profile(folder: str | Path) -> LoadedProfile:
     wrong = implausible_memory(profile.hardware.gpu_class, profile.hardware.memory_mib)
     if wrong is not None:
         raise ProfileError(**wrong, where=document.where("hardware.memory_mib"))
+    wrong = implausible_params(profile.model)
+    if wrong is not None:
+        raise ProfileError(**wrong, where=document.where("model.params"))
     table = read_points(folder / profile.points, profile.phase)
     _check_digest(profile, table, document)
     kept, aside = physics.sift(table.rows, profile)

@@ -11,7 +11,7 @@ from libra_plan.profiles import wording
 from libra_plan.profiles.document import decode, read_document, shown
 from libra_plan.profiles.schema import ModelShape
 
-__all__ = ["known_models", "model_shape", "plain_name", "shape_from_config"]
+__all__ = ["implausible_params", "known_models", "model_shape", "plain_name", "shape_from_config"]
 
 _FOLDER = Path(__file__).parent / "llms"
 _COUNTED = ("llama", "mistral", "qwen2", "qwen3")
@@ -97,6 +97,28 @@ def shape_from_config(path: Path, params: int | None = None) -> ModelShape:
         experts=experts,
         config_sha256=document.sha256,
     )
+
+
+def implausible_params(model: ModelShape) -> dict[str, str] | None:
+    """Say what is wrong with a stated number of parameters, in the parts of a message; None when it can be.
+
+    A dense transformer has at least its attention, two feed-forward matrices a layer and one
+    embedding, and hardly more than with three of them and an output of its own. Of one with
+    experts only the least is known: attention and one embedding.
+    """
+    wide, narrow = model.heads * model.head_dim, model.kv_heads * model.head_dim
+    attention = model.layers * 2 * model.hidden * (wide + narrow)
+    ffn, embedding = model.layers * model.hidden * model.ffn, model.vocab * model.hidden
+    least = 0.9 * (attention + embedding + (2 * ffn if model.experts is None else 0))
+    most = 1.2 * (attention + 3 * ffn + 2 * embedding) if model.experts is None else float("inf")
+    if least <= model.params <= most:
+        return None
+    return {
+        "what": "the number of parameters does not fit the model's dimensions",
+        "got": f"{model.params}",
+        "allowed": f"{least:.3g} or more" if most == float("inf") else f"{least:.3g} to {most:.3g}",
+        "way_out": "write the whole number that the model card states, and the dimensions of its config.json",
+    }
 
 
 def _counted(config: dict[str, Any], shape: dict[str, int], experts: int | None, path: Path) -> int:

@@ -2,11 +2,12 @@
 
 import json
 
+import msgspec
 import pytest
 from importing import SAMPLES
 
 from libra_plan.errors import InputError, ProfileError
-from libra_plan.profiles.model_shapes import known_models, model_shape, plain_name
+from libra_plan.profiles.model_shapes import implausible_params, known_models, model_shape, plain_name
 
 
 @pytest.mark.parametrize(
@@ -64,3 +65,17 @@ def test_an_unknown_model_suggests_a_known_one():
     """A wrong digit is told as one."""
     with pytest.raises(InputError, match=r"qwen2\.5-7b"):
         model_shape("qwen2.5-8b")
+
+
+def test_a_number_of_parameters_that_dimensions_cannot_make_is_refused():
+    """Weights take params × bytes: with a slip of a unit every plan would fit, or none."""
+    model = model_shape("qwen2.5-7b")
+    assert implausible_params(model) is None
+    assert all(implausible_params(model_shape(name)) is None for name in known_models())
+    for wrong in (1, 7, 7_615_616, 76_156_165_120):
+        told = implausible_params(msgspec.structs.replace(model, params=wrong))
+        assert told is not None
+        assert told["got"] == str(wrong)
+    experts = msgspec.structs.replace(model, experts=64, params=200_000_000_000)
+    assert implausible_params(experts) is None
+    assert implausible_params(msgspec.structs.replace(experts, params=7)) is not None

@@ -13,7 +13,7 @@ from libra_plan.profiles.measure.runner import DeviceMemory, OutOfDeviceMemory
 HARDWARE = {"gpu_class": "fake", "memory_mib": 1000.0}
 SHAPE = {
     "id": "tiny",
-    "params": 10,
+    "params": 900,
     "layers": 1,
     "hidden": 8,
     "heads": 2,

@@ -11,7 +11,7 @@ import yaml
 
 MODEL: dict[str, Any] = {
     "id": "tiny",
-    "params": 1_000_000,
+    "params": 450_000,
     "layers": 4,
     "hidden": 64,
     "heads": 28,
