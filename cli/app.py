@@ -12,7 +12,15 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from libra_plan import __version__
-from libra_plan.cli import manifest_verbs, plan_verbs, profile_sources, profile_verbs, render, schema_verb
+from libra_plan.cli import (
+    manifest_verbs,
+    monitor_verbs,
+    plan_verbs,
+    profile_sources,
+    profile_verbs,
+    render,
+    schema_verb,
+)
 from libra_plan.cli.faults import Interrupted, UsageFault, line_of
 from libra_plan.cli.settings import default_map, name_variables, unknown_variables
 from libra_plan.errors import LibraError
@@ -39,6 +47,7 @@ app = typer.Typer(
 )
 plan_verbs.register(app)
 manifest_verbs.register(app)
+monitor_verbs.register(app)
 schema_verb.register(app)
 app.add_typer(profile_verbs.app, name="profile")
 profile_sources.register(profile_verbs.app)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -20,12 +21,18 @@ if TYPE_CHECKING:
     from libra_plan.planner.plan import Plan, Pool, RunningTask
     from libra_plan.planner.problem import Problem
 
-__all__ = ["note", "print_data", "print_explanation", "print_plan", "print_table", "print_text"]
+__all__ = ["note", "print_data", "print_explanation", "print_line", "print_plan", "print_table", "print_text"]
 
 
 def print_text(text: str) -> None:
     """Write a result."""
     _say(text)
+
+
+def print_line(text: str) -> None:
+    """Write a line of a result that goes on, at once even where stdout is a pipe."""
+    _say(text)
+    sys.stdout.flush()
 
 
 def note(text: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from libra_plan.errors import InputError
 
-__all__ = ["Card", "read_cards"]
+__all__ = ["Card", "connect", "load_library", "read_cards"]
 
 MIB = 2.0**20
 
@@ -31,8 +31,8 @@ class Card:
     mig: bool | None
 
 
-def read_cards() -> tuple[Card, ...]:
-    """Read every GPU of this machine; raise an InputError when NVML cannot be used here."""
+def load_library() -> Any:
+    """Give the module pynvml; raise an InputError when another package has taken its name."""
     import pynvml
 
     if not hasattr(pynvml, "nvmlDeviceGetMemoryInfo_v2") and not hasattr(pynvml, "nvmlMemory_v2"):
@@ -41,19 +41,30 @@ def read_cards() -> tuple[Card, ...]:
             got=getattr(pynvml, "__file__", "?"),
             way_out="pip uninstall pynvml nvidia-ml-py3; pip install --force-reinstall nvidia-ml-py",
         )
+    return pynvml
+
+
+def connect(nvml: Any) -> None:
+    """Begin to use NVML; raise an InputError when it cannot be used here."""
     try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError as error:
+        nvml.nvmlInit()
+    except nvml.NVMLError as error:
         raise InputError(
             "the GPUs of this machine cannot be read",
             got=f"NVML: {error}",
             allowed="a machine with an NVIDIA driver that answers",
             way_out="name the cluster with --gpus N or --cluster FILE",
         ) from None
+
+
+def read_cards() -> tuple[Card, ...]:
+    """Read every GPU of this machine; raise an InputError when NVML cannot be used here."""
+    nvml = load_library()
+    connect(nvml)
     try:
-        return tuple(_card(pynvml, index) for index in range(pynvml.nvmlDeviceGetCount()))
+        return tuple(_card(nvml, index) for index in range(nvml.nvmlDeviceGetCount()))
     finally:
-        pynvml.nvmlShutdown()
+        nvml.nvmlShutdown()
 
 
 def _card(nvml: Any, index: int) -> Card:

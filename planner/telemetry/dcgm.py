@@ -1,0 +1,280 @@
+"""Read clusters whose nodes run NVIDIA's DCGM exporter: its own page, or a Prometheus that scrapes many.
+
+Field meanings: DCGM's field identifiers and dcgm-exporter's etc/default-counters.csv.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+import msgspec
+
+from libra_plan.errors import InputError
+from libra_plan.planner.telemetry.guarded import Guard
+from libra_plan.planner.telemetry.sample import GpuDetails, GpuSample, GpuState, MigInstance, Sample
+from libra_plan.planner.telemetry.sources import Clocks, Limits, apart, without_readings
+
+__all__ = ["DcgmSource", "Series", "fetch", "gpus_by_node", "parse_answer", "parse_page"]
+
+_FIELDS = {  # in our units
+    "DCGM_FI_DEV_GPU_UTIL": "utilization_percent",
+    "DCGM_FI_DEV_MEM_COPY_UTIL": "memory_busy_percent",
+    "DCGM_FI_DEV_FB_TOTAL": "memory_total_mib",
+    "DCGM_FI_DEV_FB_USED": "memory_used_mib",
+    "DCGM_FI_DEV_FB_FREE": "memory_free_mib",
+    "DCGM_FI_DEV_FB_RESERVED": "memory_reserved_mib",
+    "DCGM_FI_DEV_POWER_USAGE": "power_w",
+    "DCGM_FI_DEV_SM_CLOCK": "sm_clock_mhz",
+    "DCGM_FI_DEV_MEM_CLOCK": "memory_clock_mhz",
+    "DCGM_FI_DEV_GPU_TEMP": "temperature_c",
+    "DCGM_FI_PROF_NVLINK_TX_BYTES": "nvlink_tx_bytes_per_s",
+    "DCGM_FI_PROF_NVLINK_RX_BYTES": "nvlink_rx_bytes_per_s",
+    "DCGM_FI_PROF_PCIE_TX_BYTES": "pcie_tx_bytes_per_s",
+    "DCGM_FI_PROF_PCIE_RX_BYTES": "pcie_rx_bytes_per_s",
+}
+_XID = "DCGM_FI_DEV_XID_ERRORS"
+_ECC = {"DCGM_FI_DEV_ECC_SBE_VOL_TOTAL": "ecc_corrected", "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL": "ecc_uncorrected"}
+_QUERY = '{__name__=~"DCGM_FI_(DEV|PROF)_.+"}'
+# timestamp() tells a sample's own time only right around a selector
+_AGES = "time() - (timestamp(DCGM_FI_DEV_FB_USED) or timestamp(DCGM_FI_DEV_GPU_UTIL))"
+_BLANK = 2.0**47  # DCGM_FP64_BLANK; integers have theirs far above
+_INT32_BLANK = 0x7FFFFFF0
+_MOST_BYTES = 64 * 2**20
+_LIMIT_S = 10.0
+_FORGET_S = 3600.0  # so long a GPU that is gone stays listed
+_ADD_UP = ("memory_used_mib", "memory_free_mib", "memory_reserved_mib")
+_MEMORY = ("memory_total_mib", "memory_used_mib", "memory_free_mib")
+
+Fetch = Callable[[str], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One value of one metric with its labels."""
+
+    name: str
+    labels: Mapping[str, str]
+    value: float
+
+
+class FetchError(Exception):
+    """The metrics could not be had."""
+
+
+def fetch(url: str) -> bytes:
+    """Get a page, at most 64 MiB of it."""
+    from urllib.request import urlopen
+
+    try:
+        with urlopen(url, timeout=_LIMIT_S) as page:
+            body: bytes = page.read(_MOST_BYTES + 1)
+    except (OSError, ValueError) as problem:
+        raise FetchError(f"{url}: {problem}") from None
+    if len(body) > _MOST_BYTES:
+        raise FetchError(f"{url}: more than {_MOST_BYTES // 2**20} MiB")
+    return body
+
+
+def parse_page(body: bytes) -> Iterator[Series]:
+    """Read an exporter's page in the Prometheus text format."""
+    from prometheus_client.parser import text_string_to_metric_families
+
+    try:
+        for family in text_string_to_metric_families(body.decode("utf-8", "replace")):
+            for each in family.samples:
+                if each.name.startswith("DCGM_FI_"):
+                    yield Series(each.name, each.labels, float(each.value))
+    except ValueError as problem:
+        raise FetchError(f"not a page of metrics: {problem}") from None
+
+
+def parse_answer(body: bytes) -> Iterator[Series]:
+    """Read Prometheus' answer to an instant query."""
+    try:
+        answer: Any = msgspec.json.decode(body)
+        if answer["status"] != "success":
+            raise FetchError(f"Prometheus says: {answer.get('error', answer['status'])}")
+        for each in answer["data"]["result"]:
+            labels = dict(each["metric"])
+            yield Series(labels.pop("__name__", ""), labels, float(each["value"][1]))
+    except (msgspec.DecodeError, KeyError, IndexError, TypeError, ValueError) as problem:
+        raise FetchError(f"not an answer of Prometheus: {type(problem).__name__}: {problem}") from None
+
+
+def gpus_by_node(series: Iterable[Series], ages: Iterable[Series] = ()) -> dict[str, tuple[GpuSample, ...]]:
+    """Put the series of each GPU together; of a GPU that several jobs scrape the first one counts.
+
+    The exporter's own page does not say how old its values are, so without `ages` they have none.
+    """
+    found: dict[tuple[str, str, str], _Gathered] = {}
+    for each in series:
+        uuid = each.labels.get("UUID") or each.labels.get("uuid")
+        if uuid is not None:
+            gathered = found.setdefault(_key(each.labels, uuid), _Gathered(uuid, each.labels))
+            if _known(each.value):
+                gathered.add(each)
+    for each in ages:
+        uuid = each.labels.get("UUID") or each.labels.get("uuid")
+        aged = None if uuid is None else found.get(_key(each.labels, uuid))
+        if aged is not None and aged.age_s is None:
+            aged.age_s = max(0.0, round(each.value, 3))
+    nodes: dict[str, list[GpuSample]] = {}
+    for (node, _, _), gathered in found.items():
+        nodes.setdefault(node, []).append(gathered.gpu())
+    return {node: apart(sorted(gpus, key=_place)) for node, gpus in nodes.items()}
+
+
+def _key(labels: Mapping[str, str], uuid: str) -> tuple[str, str, str]:
+    node = labels.get("Hostname") or labels.get("node") or labels.get("instance") or "?"
+    return node, labels.get("gpu", ""), uuid
+
+
+def _place(gpu: GpuSample) -> tuple[int, str]:
+    return (-1 if gpu.index is None else gpu.index), gpu.uuid or ""
+
+
+def _known(value: float) -> bool:
+    """Tell a value from DCGM's ways to say that there is none."""
+    return math.isfinite(value) and abs(value) < _BLANK and not _INT32_BLANK <= value <= _INT32_BLANK + 15
+
+
+class _Gathered:
+    """The series of one GPU; those of its MIG instances apart, since the parent's are not theirs."""
+
+    def __init__(self, uuid: str, labels: Mapping[str, str]) -> None:
+        self._uuid = uuid
+        self._labels = labels
+        self._readings: dict[str, float] = {}
+        self._ecc: dict[str, int] = {}
+        self._instances: dict[str, dict[str, float]] = {}
+        self._xid: float | None = None
+        self.age_s: float | None = None
+
+    def add(self, series: Series) -> None:
+        instance = series.labels.get("GPU_I_ID")
+        name = _FIELDS.get(series.name)
+        if instance:
+            if name in _MEMORY:
+                self._instances.setdefault(instance, {}).setdefault(name, series.value)
+        elif name is not None:
+            self._readings.setdefault(name, series.value)
+        elif series.name in _ECC:
+            self._ecc.setdefault(_ECC[series.name], int(series.value))
+        elif series.name == _XID and self._xid is None:
+            self._xid = series.value
+
+    def gpu(self) -> GpuSample:
+        """Give the sample; `xids` holds the last error, which the exporter keeps telling."""
+        index = self._labels.get("gpu", "")
+        readings = dict(self._readings)
+        if all(name in readings for name in _ADD_UP):
+            readings.setdefault("memory_total_mib", sum(readings[name] for name in _ADD_UP))
+        instances = tuple(
+            MigInstance(uuid=f"{self._uuid}/gi{number}", **memory)
+            for number, memory in sorted(self._instances.items())
+        )
+        return GpuSample(
+            uuid=self._uuid,
+            index=int(index) if index.isdigit() else None,
+            name=self._labels.get("modelName"),
+            state=GpuState.OK if self._readings or instances else GpuState.UNREADABLE,
+            why=None if self._readings or instances else "no reading that is known here",
+            age_s=self.age_s,
+            xids=None if self._xid is None else (int(self._xid),) if self._xid else (),
+            details=GpuDetails(
+                mig=bool(instances) or None,
+                instances=instances,
+                ecc_corrected=self._ecc.get("ecc_corrected"),
+                ecc_uncorrected=self._ecc.get("ecc_uncorrected"),
+            ),
+            **readings,
+        )
+
+
+class DcgmSource:
+    """A live source over HTTP, one sample a node; a cluster that does not answer keeps its GPUs listed."""
+
+    name = "dcgm"
+    live = True
+
+    def __init__(self, url: str, clocks: Clocks, limits: Limits | None = None, get: Fetch = fetch) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.netloc:
+            raise InputError(
+                "not a place to get metrics from",
+                got=url,
+                allowed="http://NODE:9400/metrics (DCGM exporter) or http://HOST:9090 (Prometheus)",
+            )
+        self._url = url.rstrip("/")
+        self._page = parts.path.rstrip("/").endswith("/metrics")
+        self._clocks = clocks
+        self._limits = limits or Limits()
+        self._get = get
+        self._guard: Guard[dict[str, tuple[GpuSample, ...]]] = Guard("dcgm", clocks.monotonic_s)
+        self._seen: dict[tuple[str, str | None, int | None], tuple[GpuSample, float]] = {}
+        self._xid_before: dict[str | None, tuple[int, ...] | None] = {}
+
+    def read(self) -> tuple[Sample, ...]:
+        """Ask once."""
+        limit_s = max(self._limits.look_s, 2 * _LIMIT_S)
+        answer = self._guard.ask(self._look, limit_s)
+        now_s = self._clocks.monotonic_s()
+        fault, told = None, {}
+        if answer is None:
+            fault = f"{self._url} does not answer within {limit_s:g} s"
+        elif answer.value is None:
+            fault = str(answer.error)
+        else:
+            told = {node: tuple(map(self._new_xids, gpus)) for node, gpus in answer.value.items()}
+        nodes = self._with_missing(told, fault, now_s)
+        stamp = self._clocks.stamp()
+        return tuple(
+            Sample(
+                node=node,
+                taken_utc=stamp,
+                monotonic_s=round(now_s, 3),
+                source=self.name,
+                faults=() if fault is None else (fault,),
+                gpus=tuple(gpus),
+            )
+            for node, gpus in (nodes or {self._url: []}).items()
+        )
+
+    def close(self) -> None:
+        """Let the thread end."""
+        self._guard.close()
+
+    def _look(self) -> dict[str, tuple[GpuSample, ...]]:
+        if self._page:
+            return gpus_by_node(parse_page(self._get(self._url)))
+        ask = f"{self._url}/api/v1/query?"
+        series = list(parse_answer(self._get(ask + urlencode({"query": _QUERY}))))
+        return gpus_by_node(series, parse_answer(self._get(ask + urlencode({"query": _AGES}))))
+
+    def _new_xids(self, gpu: GpuSample) -> GpuSample:
+        """Keep an error only in the first sample that has it."""
+        before = self._xid_before.get(gpu.uuid)
+        self._xid_before[gpu.uuid] = gpu.xids
+        return msgspec.structs.replace(gpu, xids=()) if gpu.xids and gpu.xids == before else gpu
+
+    def _with_missing(
+        self, told: dict[str, tuple[GpuSample, ...]], fault: str | None, now_s: float
+    ) -> dict[str, list[GpuSample]]:
+        """Add the GPUs that were there before and are not now, without readings."""
+        nodes = {node: list(gpus) for node, gpus in told.items()}
+        here = {(node, gpu.uuid, gpu.index): (gpu, now_s) for node in told for gpu in told[node]}
+        state = GpuState.LOST if fault is None else GpuState.LATE
+        why = "its metrics are gone" if fault is None else "its metrics do not answer"
+        for key, (gpu, seen_s) in self._seen.items():
+            if key not in here and now_s - seen_s < _FORGET_S:
+                here[key] = gpu, seen_s
+                gone = msgspec.structs.replace(
+                    without_readings(gpu, state, why), age_s=round(now_s - seen_s, 3)
+                )
+                nodes.setdefault(key[0], []).append(gone)
+        self._seen = here
+        return nodes

@@ -1,0 +1,53 @@
+"""CPU, memory and network of this host."""
+
+from __future__ import annotations
+
+import psutil
+
+from libra_plan.planner.telemetry.rates import Rates
+from libra_plan.planner.telemetry.sample import HostSample
+
+__all__ = ["HostReader"]
+
+_MIB = 2.0**20
+
+
+class HostReader:
+    """Reads the host; CPU and network are means since the last reading, so the first has none."""
+
+    def __init__(self) -> None:
+        self._rates = Rates()
+        self._read_before = False
+        self._cores = psutil.cpu_count(logical=True)
+
+    def read(self, at_s: float) -> HostSample:
+        """Read everything; `at_s` on the monotonic clock."""
+        busy = psutil.cpu_percent(interval=None)
+        memory = psutil.virtual_memory()
+        rates = self._rates.next(_network(), at_s)
+        first, self._read_before = not self._read_before, True
+        return HostSample(
+            cpu_percent=None if first else busy,
+            cpu_cores=self._cores,
+            memory_total_mib=round(memory.total / _MIB, 1),
+            memory_used_mib=round(memory.used / _MIB, 1),
+            memory_free_mib=round(memory.available / _MIB, 1),
+            network_tx_bytes_per_s=_rounded(rates["tx"]),
+            network_rx_bytes_per_s=_rounded(rates["rx"]),
+        )
+
+
+def _network() -> dict[str, int | None]:
+    """Count the bytes of all interfaces but loopback."""
+    try:
+        each = psutil.net_io_counters(pernic=True)
+    except OSError:  # /proc/net is not there in every container
+        return {"tx": None, "rx": None}
+    real = [counters for name, counters in each.items() if name != "lo"]
+    if not real:
+        return {"tx": None, "rx": None}
+    return {"tx": sum(each.bytes_sent for each in real), "rx": sum(each.bytes_recv for each in real)}
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value)
