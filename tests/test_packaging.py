@@ -174,6 +174,7 @@ PLANTED = [
 ]
 ALLOWED = [
     ("planner/launch.py", PLANTED[0][1]),
+    ("planner/telemetry/smi.py", PLANTED[0][1]),
     ("planner/telemetry/nvml.py", PLANTED[1][1]),
     ("planner/solvers/cpsat.py", PLANTED[2][1]),
     ("planner/solvers/lp.py", PLANTED[3][1]),

@@ -185,5 +185,5 @@ def test_a_page_has_a_limit(server, monkeypatch):
     monkeypatch.setattr(dcgm, "_MOST_BYTES", 1000)
     with pytest.raises(FetchError, match="more than"):
         fetch(f"{server[0]}/metrics")
-    with pytest.raises(FetchError, match="127.0.0.1:1/"):
+    with pytest.raises(FetchError, match=r"127\.0\.0\.1:1/"):
         fetch("http://127.0.0.1:1/metrics")
