@@ -1,0 +1,19 @@
+#!/bin/sh
+# short/trainer on node0: ranks 0-0 of 1
+set -eu
+export CUDA_DEVICE_ORDER=PCI_BUS_ID
+export CUDA_VISIBLE_DEVICES=1
+export OMP_NUM_THREADS=1
+export TORCH_ELASTIC_SHUTDOWN_TIMEOUT=600
+export LIBRA_PLAN_TASK=short
+export LIBRA_PLAN_ROLE=trainer
+export LIBRA_PLAN_NODE=node0
+export LIBRA_PLAN_GENERATION=1
+export LIBRA_PLAN_MANIFEST_DIGEST=sha256:f7f2b6c2490bf2ea9614342034c41fe08acf56b1fc588d53bc1affdb6c630ebf
+export LIBRA_PLAN_TP=1
+export LIBRA_PLAN_PP=1
+export LIBRA_PLAN_CP=1
+export LIBRA_PLAN_EP=1
+export LIBRA_PLAN_DP=1
+export LIBRA_PLAN_MEMORY_MODE=resident
+exec python3 -m torch.distributed.run --nnodes 1 --node-rank 0 --nproc-per-node 1 --rdzv-backend static --master-addr 127.0.0.1 --master-port 24001 --rdzv-id short-trainer-g1 --rdzv-conf timeout=300 --role trainer --max-restarts 0 --module -- trainer --model qwen2.5-1.5b --samples 512 --tokens 512 --micro-batch-tokens 16384 --steps 8 --turns /dev/shm/libra-plan-two-tasks --counts steps.jsonl
