@@ -8,13 +8,14 @@ from enum import Enum
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.quantities import Estimate
 from libra_plan.models.topology import GpuId
-from libra_plan.planner.problem import StageOption
+from libra_plan.planner.problem import SharingKind, StageOption
 
 __all__ = [
     "Certificate",
     "Column",
     "CpuShare",
     "DeadlineSlack",
+    "JointRun",
     "MemoryMode",
     "Pass",
     "Phase",
@@ -249,9 +250,34 @@ class Certificate:
 
 
 @dataclass(frozen=True, slots=True)
+class JointRun:
+    """Tasks that run jointly, in one column that covers all of them; its roles are named `task/role`.
+
+    Under `turns` the first task works in the first pool while the second works in the second, then
+    they change places; under `engine` the first pool holds the engine that serves all. What each
+    running task says of itself is its part of this column.
+    """
+
+    kind: SharingKind
+    tasks: tuple[str, ...]
+    column: Column
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
-    """The answer: running tasks in problem order, queued tasks with reasons, and the proof."""
+    """The answer: running tasks in problem order, queued tasks with reasons, and the proof.
+
+    `joint` lists the tasks among them that share pools.
+    """
 
     running: tuple[RunningTask, ...]
     queued: tuple[QueuedTask, ...]
     certificate: Certificate
+    joint: tuple[JointRun, ...] = ()
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """List the columns that hold GPUs, each GPU in one of them."""
+        covered = {task for run in self.joint for task in run.tasks}
+        apart = (running.column for running in self.running if running.task not in covered)
+        return (*apart, *(run.column for run in self.joint))

@@ -28,6 +28,8 @@ __all__ = [
     "Problem",
     "Quota",
     "Role",
+    "Sharing",
+    "SharingKind",
     "StageOption",
     "Task",
 ]
@@ -107,6 +109,11 @@ class StageOption:
     def gpus(self) -> int:
         """Count the GPUs it takes."""
         return sum(layout.gpus_per_replica for layout in self.layouts)
+
+    @property
+    def switch_s(self) -> float:
+        """Give the seconds to fall asleep and wake up once; 0 where that cannot be."""
+        return (self.sleep_s or 0.0) + (self.wake_s or 0.0)
 
     @property
     def layouts(self) -> tuple[Layout, ...]:
@@ -260,12 +267,40 @@ class Quota:
     gpus_of_class: tuple[tuple[str, int], ...] = ()
 
 
+class SharingKind(str, Enum):
+    """Say what tasks that run jointly share (docs/design/003-shared-tasks.md)."""
+
+    TURNS = "turns"
+    ENGINE = "engine"
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """Tasks that may run jointly, where that is worth more than running them apart.
+
+    `turns`: two sync tasks take the same two pools in turn; while one trains the other rolls out.
+    `engine`: one engine, alone in its pool, serves the rollouts of all; `rollouts` names the role of
+    each task, in the order of `tasks`, that it stands for, and `options` price it at their joint load.
+    """
+
+    kind: SharingKind
+    tasks: tuple[str, ...]
+    rollouts: tuple[str, ...] = ()
+    options: tuple[StageOption, ...] = ()
+
+    @property
+    def id(self) -> str:
+        """Name the tasks that run jointly, as one."""
+        return "+".join(self.tasks)
+
+
 @dataclass(frozen=True)
 class Problem:
     """A frozen planning problem. `horizon_s`: time over which a change must pay for itself.
 
     `budget_per_hour` is the most the plan's GPUs may cost, in the currency of the cluster's prices.
-    A queued task counts (1 + waited_s ÷ aging_s) times; None: waiting adds nothing.
+    A queued task counts (1 + waited_s ÷ aging_s) times; None: waiting adds nothing. `sharing` lists
+    the sets of tasks that may run jointly; nothing else is shared between tasks.
     """
 
     cluster: Cluster
@@ -277,6 +312,7 @@ class Problem:
     quotas: tuple[Quota, ...] = ()
     budget_per_hour: float | None = None
     aging_s: float | None = None
+    sharing: tuple[Sharing, ...] = ()
 
     @cached_property
     def task_of(self) -> dict[str, Task]:

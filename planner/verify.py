@@ -7,13 +7,14 @@ objective are computed again from the options, GPU by GPU. No model builder or s
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import combinations
 
 from libra_plan.models.topology import Cluster, GpuId
 from libra_plan.planner.plan import PlacedRole, Plan, Pool, RunningTask
 from libra_plan.planner.problem import Problem, Task
-from libra_plan.planner.verify_column import check_limits, check_price
+from libra_plan.planner.verify_column import check_form, check_limits, check_price
+from libra_plan.planner.verify_joint import Whole, check_joint, check_whole, joint_times, wholes
 from libra_plan.planner.verify_proof import check_proof
 from libra_plan.planner.verify_rules import Violation, host_per_gpu, role_of, turns_of
 
@@ -26,18 +27,36 @@ Found = Iterator[Violation]
 
 def verify(problem: Problem, plan: Plan) -> list[Violation]:
     """List every rule of the problem that the plan breaks; an empty list means the plan holds."""
-    roster = list(_roster(problem, plan))
-    known = [task for task in plan.running if task.task in problem.task_of]
-    shapes = [violation for running in known for violation in _shape(problem.task_of[running.task], running)]
+    roster = [*_roster(problem, plan), *check_joint(problem, plan)]
+    if roster and plan.joint:
+        return roster
+    together = wholes(problem, plan)
+    jointly = {name for whole in together for name in whole.run.tasks}
+    apart = [
+        (problem.task_of[each.task], each)
+        for each in plan.running
+        if each.task in problem.task_of and each.task not in jointly
+    ]
+    holders = [*apart, *((whole.task, whole.running) for whole in together)]
+    shapes = [violation for task, running in holders for violation in _shape(task, running)]
     if roster or shapes:  # what follows reads the plan by task, role and GPU
         return roster + shapes
-    found: list[Violation] = list(_one_task_per_gpu(plan))
-    for running in known:
-        task = problem.task_of[running.task]
+    found: list[Violation] = list(_one_task_per_gpu(running for _, running in holders))
+    for task, running in holders:
         found += _placement(problem.cluster, task, running)
         found += check_limits(task, running)
+    for task, running in apart:
+        found += check_form(task, running.column)
         found += check_price(problem.cluster, task, running)
-    return [*found, *_host(problem, plan), *check_proof(problem, plan)]
+    for whole in together:
+        found += _jointly(problem, plan, whole)
+    return [*found, *_host(problem.cluster, holders), *check_proof(problem, plan)]
+
+
+def _jointly(problem: Problem, plan: Plan, whole: Whole) -> Found:
+    own = {each.task: each for each in plan.running}
+    yield from check_whole(whole, [own[name] for name in whole.run.tasks])
+    yield from check_price(problem.cluster, whole.task, whole.running, joint_times(whole))
 
 
 # ---------------------------------------------------------------- who runs
@@ -94,9 +113,9 @@ def _at(task: Task, placed: PlacedRole) -> str:
 # ---------------------------------------------------------------- GPUs
 
 
-def _one_task_per_gpu(plan: Plan) -> Found:
+def _one_task_per_gpu(plan: Iterable[RunningTask]) -> Found:
     holders: defaultdict[GpuId, list[str]] = defaultdict(list)
-    for running in plan.running:
+    for running in plan:
         for gpu in running.gpus:
             holders[gpu].append(running.task)
     for gpu, tasks in holders.items():
@@ -188,22 +207,21 @@ def _pool(task: Task, pool: Pool, gpus: frozenset[GpuId]) -> Found:
 # ---------------------------------------------------------------- nodes
 
 
-def _host(problem: Problem, plan: Plan) -> Found:
+def _host(cluster: Cluster, holders: Iterable[tuple[Task, RunningTask]]) -> Found:
     """Check that each node has the cores and the memory, and that every CPU worker has a node."""
     cores: defaultdict[str, float] = defaultdict(float)
     memory_mib: defaultdict[str, float] = defaultdict(float)
-    for running in plan.running:
-        task = problem.task_of[running.task]
+    for task, running in holders:
         for gpu, (gpu_cores, gpu_memory_mib) in _host_of_gpus(task, running).items():
             cores[gpu.node] += gpu_cores
             memory_mib[gpu.node] += gpu_memory_mib
-        yield from _workers(problem.cluster, task, running)
+        yield from _workers(cluster, task, running)
         for share in running.cpu:
             role = next((role for role in task.roles if role.id == share.role and not role.on_gpu), None)
             if role is not None:
                 cores[share.node] += role.cpu_cores * share.workers / role.cpu_workers
                 memory_mib[share.node] += role.host_memory_mib * share.workers / role.cpu_workers
-    for node in problem.cluster.nodes:
+    for node in cluster.nodes:
         for code, used, given in (
             ("cpu-cores", cores[node.id], node.cpu_cores),
             ("host-memory", memory_mib[node.id], node.host_memory_mib),

@@ -10,6 +10,7 @@ from libra_plan.planner.plan import Column, MemoryMode, Pool, RunningTask
 from libra_plan.planner.problem import CouplingKind, StageOption, Task
 from libra_plan.planner.verify_reference import blocks_needed
 from libra_plan.planner.verify_rules import (
+    Times,
     Violation,
     arrangement_of,
     close,
@@ -20,7 +21,7 @@ from libra_plan.planner.verify_rules import (
     turns_of,
 )
 
-__all__ = ["check_limits", "check_price"]
+__all__ = ["check_filled", "check_form", "check_limits", "check_price"]
 
 EXACT = 1e-9  # relative: sums of the same floats in another order
 ROOM_MIB = 1e-6  # what a sum may be over by rounding
@@ -29,7 +30,7 @@ Found = Iterator[Violation]
 
 
 def check_limits(task: Task, running: RunningTask) -> Found:
-    """Yield the limits, pins and forms of the task that it breaks."""
+    """Yield the limits and pins of the task that it breaks."""
     for placed in running.roles:
         role, gpus = role_of(task, placed.role), len(set(placed.gpus))
         if not _within(gpus, role.min_gpus, role.max_gpus):
@@ -40,15 +41,14 @@ def check_limits(task: Task, running: RunningTask) -> Found:
     if not _within(running.column.gpus, task.min_gpus, task.max_gpus):
         allowed = f"{task.min_gpus} to {task.max_gpus or 'any'}"
         yield Violation("task-limit", f"has {running.column.gpus} GPUs; allowed: {allowed}", task.id)
-    yield from _form(task, running.column)
 
 
 def _within(number: int, least: int, most: int | None) -> bool:
     return least <= number and (most is None or number <= most)
 
 
-def _form(task: Task, column: Column) -> Found:
-    """Check that the shape is one the task's framework and coupling allow."""
+def check_form(task: Task, column: Column) -> Found:
+    """Yield where the shape is not one the task's framework and coupling allow."""
     names = [[[choice.role for choice in pool.choices] for pool in phase.pools] for phase in column.phases]
     order = [role.id for role in task.gpu_roles]
     several = len(names) > 1
@@ -59,6 +59,15 @@ def _form(task: Task, column: Column) -> Found:
     runs = phases if task.coupling.kind is not CouplingKind.PIPELINED else [p for ph in names for p in ph]
     if not _are_runs(runs, order) or not _are_runs(phases, order):
         yield Violation("stage-order", "a phase or pipelined pool is not a run of stages in order", task.id)
+    yield from check_filled(task, column)
+    if several and any(role.pinned_gpus or role.excluded_gpus for role in task.roles):
+        yield Violation("phases", "has several phases and pinned or excluded GPUs", task.id)
+    if several and not any(len(phase) > 1 for phase in names):
+        yield Violation("phases", "has several phases of one pool each, which is one pool", task.id)
+
+
+def check_filled(task: Task, column: Column) -> Found:
+    """Yield where a role does not fill its pool, and roles of the task must."""
     if task.roles_fill_pools and any(
         choice.option.gpus != pool.gpus
         for phase in column.phases
@@ -68,10 +77,6 @@ def _form(task: Task, column: Column) -> Found:
         yield Violation(
             "pool", "has a role on some of its pool's GPUs, and its roles fill their pools", task.id
         )
-    if several and any(role.pinned_gpus or role.excluded_gpus for role in task.roles):
-        yield Violation("phases", "has several phases and pinned or excluded GPUs", task.id)
-    if several and not any(len(phase) > 1 for phase in names):
-        yield Violation("phases", "has several phases of one pool each, which is one pool", task.id)
 
 
 def _are_runs(groups: list[list[str]], order: list[str]) -> bool:
@@ -82,12 +87,15 @@ def _are_runs(groups: list[list[str]], order: list[str]) -> bool:
     ] == sorted(group[0] for group in places)
 
 
-def check_price(cluster: Cluster, task: Task, running: RunningTask) -> Found:
-    """Yield where its step time, memory, blocks or host needs are not what its options make."""
+def check_price(cluster: Cluster, task: Task, running: RunningTask, times: Times | None = None) -> Found:
+    """Yield where its step time, memory, blocks or host needs are not what its options make.
+
+    `times` are those of its step where they follow a law of their own.
+    """
     column = running.column
     ways = turns_of(task, column)
     bounds = ("value", "low", "high")
-    for name, told, own in zip(bounds, _times(column), step_times(task, ways), strict=True):
+    for name, told, own in zip(bounds, _times(column), times or step_times(task, ways), strict=True):
         if not close(told, own, EXACT):
             yield Violation("step-time", f"{name} is {told} s, its options make {own} s", task.id)
     yield from _modes(task, column)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
-from libra_plan.planner.plan import DeadlineSlack, Plan, RunningTask
+from libra_plan.planner.plan import Column, DeadlineSlack, Plan
 from libra_plan.planner.problem import Policy, Problem, Task
 from libra_plan.planner.verify_rules import Violation, close
 
@@ -40,7 +40,7 @@ def check_policies(problem: Problem, plan: Plan, worths: Mapping[str, float]) ->
 
 def _cost(problem: Problem, plan: Plan) -> Found:
     prices = dict(problem.cluster.price_per_gpu_hour)
-    gpus = _gpus_by_class(plan.running)
+    gpus = _gpus_by_class(plan.columns)
     own = sum(prices.get(name, 0.0) * number for name, number in gpus.items())
     known = all(name in prices for name in gpus)
     told, budget = plan.certificate.cost_per_hour, plan.certificate.budget_per_hour
@@ -52,10 +52,10 @@ def _cost(problem: Problem, plan: Plan) -> Found:
         yield Violation("budget", f"costs {own} an hour, the budget is {problem.budget_per_hour}", WHERE)
 
 
-def _gpus_by_class(tasks: Iterable[RunningTask]) -> Counter[str]:
+def _gpus_by_class(columns: Iterable[Column]) -> Counter[str]:
     gpus: Counter[str] = Counter()
-    for running in tasks:
-        for gpu_class, size, number in running.column.blocks:
+    for column in columns:
+        for gpu_class, size, number in column.blocks:
             gpus[gpu_class] += size * number
     return gpus
 
@@ -132,7 +132,7 @@ def _teams(problem: Problem, plan: Plan, worths: Mapping[str, float]) -> Found:
         return
     for team, share in told.items():
         tasks = [each for each in plan.running if (problem.task_of[each.task].team or "-") == team]
-        gpus, worth = _gpus_by_class(tasks), sum(worths[each.task] for each in tasks)
+        gpus, worth = _gpus_by_class(each.column for each in tasks), sum(worths[each.task] for each in tasks)
         quota = quotas[team].gpus if team in quotas else 0
         limits = quotas[team].gpus_of_class if team in quotas else ()
         over = max(0, sum(gpus.values()) - quota, sum(max(0, gpus[name] - most) for name, most in limits))

@@ -21,7 +21,7 @@ def check_proof(problem: Problem, plan: Plan) -> Found:
     """Yield where rates, moves, objective, bound or gap are not what the plan and problem make."""
     for running in plan.running:
         yield from _rate(problem, running)
-        moved = _moved(problem, running)
+        moved = _moves(problem, plan, running)
         if running.moved != moved:
             yield Violation("moved", f"says moved {running.moved}, it is {moved}", running.task)
     if plan.certificate.policy != problem.policy.value:
@@ -30,7 +30,7 @@ def check_proof(problem: Problem, plan: Plan) -> Found:
         )
     yield from _objective(problem, plan)
     yield from _bound(plan)
-    worths = {running.task: _worth(problem, running) for running in plan.running}
+    worths = {running.task: _worth(problem, plan, running) for running in plan.running}
     yield from check_policies(problem, plan, worths)
 
 
@@ -64,15 +64,25 @@ def _moved(problem: Problem, running: RunningTask) -> bool:
     return was != now
 
 
+def _moves(problem: Problem, plan: Plan, running: RunningTask) -> bool:
+    """Tell whether a task starts anew; those that run jointly all do, unless each stays as it is."""
+    run = next((run for run in plan.joint if running.task in run.tasks), None)
+    if run is None:
+        return _moved(problem, running)
+    together = [each for each in plan.running if each.task in run.tasks]
+    same = all(_held(problem, each.task) is not None and not _moved(problem, each) for each in together)
+    return _held(problem, running.task) is not None and not same
+
+
 def _held(problem: Problem, task: str) -> HeldTask | None:
     return next((held for held in problem.running if held.task == task), None)
 
 
-def _worth(problem: Problem, running: RunningTask) -> float:
+def _worth(problem: Problem, plan: Plan, running: RunningTask) -> float:
     """Give weight, with what waiting adds, times throughput, less what a move loses of the horizon."""
     task = problem.task_of[running.task]
     kept, waited = 1.0, 0.0
-    if _moved(problem, running):
+    if _moves(problem, plan, running):
         kept = max(LEAST_KEPT, 1.0 - task.restart_s / problem.horizon_s)
     elif problem.aging_s and _held(problem, running.task) is None:
         waited = task.waited_s / problem.aging_s
@@ -89,7 +99,8 @@ def _objective(problem: Problem, plan: Plan) -> Found:
     told = plan.certificate.objective
     if problem.policy is not Policy.MAX_MIN:
         counted = _first_tier(problem)
-        possible = {sum(_worth(problem, running) for running in plan.running if running.task in counted)}
+        worths = (_worth(problem, plan, each) for each in plan.running if each.task in counted)
+        possible = {sum(worths)}
     else:
         possible = _least(problem, plan)
     if not any(close(told, own, LOOSE) for own in possible):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from libra_plan.planner.problem import Arrangement, CouplingKind, Task
 
-__all__ = ["Shape", "arrangement_of", "shapes_of"]
+__all__ = ["Shape", "arrangement_of", "pools_of", "shapes_of"]
 
 Shape = tuple[tuple[tuple[int, ...], ...], ...]
 """Phases of pools of role numbers, e.g. (((0,), (1, 2)),): role 0 beside a pool of 1 and 2."""
@@ -34,7 +34,7 @@ def shapes_of(task: Task) -> list[Shape]:
         return [((numbers,),)] if numbers else []
     shapes: list[Shape] = []
     for cuts in _compositions(numbers):
-        for shape in _products([_pools_of(run, task) for run in cuts]):
+        for shape in _products([pools_of(run, task) for run in cuts]):
             if len(shape) > 1 and all(len(phase) == 1 for phase in shape):
                 continue
             if arrangement_of(shape) in task.arrangements:
@@ -42,7 +42,8 @@ def shapes_of(task: Task) -> list[Shape]:
     return shapes
 
 
-def _pools_of(roles: tuple[int, ...], task: Task) -> list[tuple[tuple[int, ...], ...]]:
+def pools_of(roles: tuple[int, ...], task: Task) -> list[tuple[tuple[int, ...], ...]]:
+    """List the ways to split roles into pools that work at once, as the coupling allows."""
     if task.coupling.kind is CouplingKind.PIPELINED:
         return [tuple(runs) for runs in _compositions(roles)]
     return list(_partitions(roles))

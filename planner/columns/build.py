@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from libra_plan.models.quantities import Estimate, exactly, total
+from libra_plan.planner.columns.joint import JointTask, step_of_pools_s
 from libra_plan.planner.columns.phases import coupled_time_s
 from libra_plan.planner.columns.pools import PoolOption
 from libra_plan.planner.plan import Column, Phase
@@ -18,12 +19,14 @@ def build_column(
 ) -> Column:
     """Build a column; bounds of the step follow the same formula as its value."""
     pools = [option.pool for phase in phases for option in phase]
-    handover_s = task.sync_s if len(pools) > 1 else 0.0
+    handover_s = _handovers_s(task) if len(pools) > 1 else 0.0
     parts = total((choice.option.time_s for pool in pools for choice in pool.choices), "s")
     if handover_s or any(option.switching_s for phase in phases for option in phase):
         parts = parts.plus(exactly(0.0, "s"))  # switches are priced, not measured: weakest origin
 
     def step(read: Callable[[Estimate], float]) -> float:
+        if isinstance(task, JointTask):
+            return step_of_pools_s(task, phases[0], read)
         times = [[_pool_time(option, read) for option in phase] for phase in phases]
         return handover_s + sum(coupled_time_s(sum(each), max(each), task.coupling) for each in times)
 
@@ -41,6 +44,10 @@ def build_column(
         blocks=blocks,
         peak_mib=_peak_mib(phases),
     )
+
+
+def _handovers_s(task: Task) -> float:
+    return sum(each.sync_s for each in (task.members if isinstance(task, JointTask) else (task,)))
 
 
 def _peak_mib(phases: tuple[tuple[PoolOption, ...], ...]) -> float:

@@ -14,9 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from libra_plan.models.topology import Cluster
-from libra_plan.planner.columns.arrangements import Shape, shapes_of
+from libra_plan.planner.columns.arrangements import Shape
 from libra_plan.planner.columns.build import build_column
 from libra_plan.planner.columns.capacity import ClassCapacity, capacities
+from libra_plan.planner.columns.joint import JointTask, any_shapes_of, members_in_first
+from libra_plan.planner.columns.joint_phases import joint_phases
 from libra_plan.planner.columns.pareto import undominated
 from libra_plan.planner.columns.phases import at_least, phase_table
 from libra_plan.planner.columns.pools import PoolOption, pool_options
@@ -101,7 +103,7 @@ def columns_of(task: Task, cluster: Cluster, *, hosts_bind: bool = True) -> Colu
     """
     by_id = any(role.pinned_gpus or role.excluded_gpus for role in task.gpu_roles)
     maker = _Maker(task, capacities(cluster))
-    shapes = [shape for shape in shapes_of(task) if len(shape) == 1 or not by_id]
+    shapes = [shape for shape in any_shapes_of(task) if len(shape) == 1 or not by_id]
     matters = by_id or (hosts_bind and _takes_host(task))
     if matters and maker.combinations(shapes) <= _MOST_COMBINATIONS:
         found = [draft for shape in shapes for draft in maker.drafts(shape, pool_by_pool=True)]
@@ -148,12 +150,14 @@ class _Maker:
         """List the options of a pool on one GPU class."""
         key = (pool, gpu_class, mode)
         if key not in self._options:
+            roles = [self.task.gpu_roles[number] for number in pool]
             self._options[key] = pool_options(
-                [self.task.gpu_roles[number] for number in pool],
+                roles,
                 self.rooms[gpu_class],
                 between_phases=mode,
                 fill=self.task.roles_fill_pools,
                 least_gpus=self.task.min_gpus,
+                apart=members_in_first(self.task, roles),
             )
         return self._options[key]
 
@@ -190,6 +194,10 @@ class _Maker:
         """List phases of one-phase columns; each pool may be of another GPU class."""
         options = [self.of_any_class(pool) for pool in shape[0]]
         if not all(options):
+            return
+        if isinstance(self.task, JointTask):
+            found = joint_phases(self.task, options, self.most, self.full, pool_by_pool=pool_by_pool)
+            yield from (((pools,), blocks, seconds) for pools, blocks, seconds in found)
             return
         table = phase_table(
             options,

@@ -82,12 +82,14 @@ def pool_options(
     between_phases: MemoryMode | None = None,
     fill: bool = False,
     least_gpus: int = 0,
+    apart: int = 0,
 ) -> list[PoolOption]:
     """List the pools of these roles worth considering, by block size and number of blocks.
 
     With `fill` every role uses all GPUs of the pool. `between_phases` is given when the pool's GPUs
     serve another phase too: it says what every role does with its state meanwhile, alone in its
-    pool or not. A task that must have `least_gpus` may want a larger pool for no other gain.
+    pool or not. A task that must have `least_gpus` may want a larger pool for no other gain. The first
+    `apart` roles are another task's than the rest: the time of each matters, not only their sum.
     """
     shared = len(roles) > 1 or between_phases is not None
     options = [
@@ -98,7 +100,9 @@ def pool_options(
     sizes = sorted({option.layout.gpus_per_replica for each in options for option in each})
     found: list[PoolOption] = []
     for block_gpus in sizes:
-        found.extend(_pools_of_block(roles, options, block_gpus, capacity, between_phases, fill, least_gpus))
+        found.extend(
+            _pools_of_block(roles, options, block_gpus, capacity, between_phases, fill, least_gpus, apart)
+        )
     return found
 
 
@@ -110,6 +114,7 @@ def _pools_of_block(
     between_phases: MemoryMode | None,
     fill: bool,
     least_gpus: int,
+    apart: int,
 ) -> list[PoolOption]:
     """List pools of one block size; a larger pool is kept only when it gains something."""
     by_blocks = [_by_blocks_needed(each, block_gpus, capacity) for each in options]
@@ -139,14 +144,19 @@ def _pools_of_block(
             if max(option.layout.gpus_per_replica for option in chosen) < block_gpus:
                 continue  # a pool of smaller blocks
             for made in _pool(roles, chosen, block_gpus, blocks, capacity, between_phases):
-                insert(best, (more, *_pool_measures(made, between_phases), *made.splitting), made)
+                insert(best, (more, *_pool_measures(made, between_phases, apart), *made.splitting), made)
         found += [option for _, option in best if option.pool.blocks == blocks]
     return found
 
 
-def _pool_measures(option: PoolOption, between_phases: MemoryMode | None) -> tuple[float, ...]:
+def _pool_measures(option: PoolOption, between_phases: MemoryMode | None, apart: int) -> tuple[float, ...]:
     """Measure what later steps look at: memory only when phases share the GPUs."""
-    measures = (option.time_s, option.pool.host_memory_mib_per_gpu)
+    times: tuple[float, ...] = (option.time_s,)
+    if apart:
+        first, asleep = option.pool.choices[:apart], option.pool.memory_mode is MemoryMode.SLEEP
+        first_s = sum(each.option.time_s.value + each.option.switch_s * asleep for each in first)
+        times = (first_s, option.time_s - first_s)
+    measures = (*times, option.pool.host_memory_mib_per_gpu)
     if between_phases is None:
         return measures
     return (*measures, option.pool.peak_mib, option.left_behind_mib(between_phases))

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from libra_plan.planner.columns.joint import JointTask
 from libra_plan.planner.plan import (
     Certificate,
+    Column,
     DeadlineSlack,
+    JointRun,
     Pass,
     PlacedRole,
     Plan,
@@ -14,11 +17,14 @@ from libra_plan.planner.plan import (
     Status,
 )
 from libra_plan.planner.problem import Problem
+from libra_plan.planner.solvers.joint import joint_run, own_column, own_roles, own_shares, starts_anew
+from libra_plan.planner.solvers.placement import TaskPlacement
 from libra_plan.planner.solvers.policies.base import Rule
 from libra_plan.planner.solvers.policies.budget import cost_per_hour
 from libra_plan.planner.solvers.policies.deadlines import slack_of
 from libra_plan.planner.solvers.policies.fair_share import team_shares
 from libra_plan.planner.solvers.stages import Stage
+from libra_plan.planner.solvers.worth import Candidate
 
 __all__ = ["plan_of"]
 
@@ -28,7 +34,10 @@ def plan_of(problem: Problem, rule: Rule, stages: Sequence[Stage], last: Stage) 
     running = _running(problem, last)
     order = {task.id: number for number, task in enumerate(problem.tasks)}
     queued = sorted((each for stage in stages for each in stage.queued), key=lambda each: order[each.task])
-    return Plan(running, tuple(queued), _certificate(problem, rule, stages, running))
+    joint = _joint(last)
+    covered = {task for run in joint for task in run.tasks}
+    columns = [each.column for each in running if each.task not in covered] + [run.column for run in joint]
+    return Plan(running, tuple(queued), _certificate(problem, rule, stages, running, columns), joint)
 
 
 def _running(problem: Problem, last: Stage) -> tuple[RunningTask, ...]:
@@ -36,12 +45,48 @@ def _running(problem: Problem, last: Stage) -> tuple[RunningTask, ...]:
     for t, c in last.choice.items():
         each = last.search.tasks[t]
         entry, where = each.candidates[c], last.placed.placements[t] if last.placed else None
-        if where is not None:
+        if where is not None and isinstance(each.task, JointTask):
+            references = [last.search.tasks[member].reference_steps_per_s for member in each.members]
+            for one in _running_jointly(problem, each.task, entry, where, references):
+                found[one.task] = one
+        elif where is not None:
             moved = entry.held is None and _moved(problem, each.task.id, where.roles)
             found[each.task.id] = RunningTask(
                 each.task.id, entry.column, where.roles, where.cpu, entry.normalised, moved
             )
     return tuple(found[task.id] for task in problem.tasks if task.id in found)
+
+
+def _running_jointly(
+    problem: Problem,
+    joint: JointTask,
+    entry: Candidate,
+    where: TaskPlacement,
+    references: Sequence[float | None],
+) -> list[RunningTask]:
+    """Tell every member what its part of a joint column is."""
+    moved = starts_anew(problem, joint, where.roles) if entry.held is None else frozenset()
+    return [
+        RunningTask(
+            member.id,
+            own_column(joint, member, entry.column),
+            own_roles(joint, member, where.roles),
+            own_shares(member, where.cpu),
+            entry.column.steps_per_s / (reference or 1.0),
+            member.id in moved,
+        )
+        for member, reference in zip(joint.members, references, strict=True)
+    ]
+
+
+def _joint(last: Stage) -> tuple[JointRun, ...]:
+    """List what runs jointly."""
+    chosen = [(last.search.tasks[t], c) for t, c in sorted(last.choice.items())]
+    return tuple(
+        joint_run(each.task, each.candidates[c].column)
+        for each, c in chosen
+        if isinstance(each.task, JointTask)
+    )
 
 
 def _moved(problem: Problem, task: str, roles: Sequence[PlacedRole]) -> bool:
@@ -52,7 +97,11 @@ def _moved(problem: Problem, task: str, roles: Sequence[PlacedRole]) -> bool:
 
 
 def _certificate(
-    problem: Problem, rule: Rule, stages: Sequence[Stage], running: Sequence[RunningTask]
+    problem: Problem,
+    rule: Rule,
+    stages: Sequence[Stage],
+    running: Sequence[RunningTask],
+    columns: Sequence[Column],
 ) -> Certificate:
     first = stages[0]
     objective = rule.objective(first.search, first.choice)
@@ -79,7 +128,7 @@ def _certificate(
         ),
         columns=sum(len(each.candidates) for stage in stages for each in stage.own),
         deterministic=params.deterministic and not params.stopped,
-        cost_per_hour=cost_per_hour(problem.cluster, (each.column for each in running)),
+        cost_per_hour=cost_per_hour(problem.cluster, columns),
         budget_per_hour=problem.budget_per_hour,
         passes=passes,
         deadlines=tuple(_slacks(stages, {each.task: each.moved for each in running})),

@@ -50,7 +50,8 @@ def greedy(tasks: Sequence[TaskCandidates], rows: Sequence[Row], begin: Choice |
     takes = np.zeros((len(entries), len(shared)))
     for number, row in enumerate(shared):
         for entry, coefficient in row.coefficients.items():
-            takes[at[entry], number] = coefficient
+            if entry in at:
+                takes[at[entry], number] = coefficient
     task = np.array([t for t, _ in entries])
     worth = np.array([tasks[t].candidates[c].worth for t, c in entries])
     gpus = np.array([float(tasks[t].candidates[c].column.gpus) for t, c in entries])
@@ -75,6 +76,8 @@ def greedy(tasks: Sequence[TaskCandidates], rows: Sequence[Row], begin: Choice |
 
 
 def keep_running(tasks: Sequence[TaskCandidates]) -> Choice:
-    """Keep every running task that can stay as it is."""
+    """Keep every running task that can stay as it is, those that run jointly as they do."""
     held = [(t, [c for c, entry in enumerate(each.candidates) if entry.held]) for t, each in enumerate(tasks)]
-    return {t: candidates[0] for t, candidates in held if candidates}
+    kept = {t: candidates[0] for t, candidates in held if candidates}
+    jointly = {member for t in kept for member in tasks[t].members}
+    return {t: c for t, c in kept.items() if t not in jointly}

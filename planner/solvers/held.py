@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from libra_plan.models.topology import Cluster, GpuId
-from libra_plan.planner.columns.arrangements import Shape, shapes_of
+from libra_plan.planner.columns.arrangements import Shape
 from libra_plan.planner.columns.build import build_column
 from libra_plan.planner.columns.capacity import ClassCapacity, capacities
+from libra_plan.planner.columns.joint import any_shapes_of, members_in_first
 from libra_plan.planner.columns.packing import blocks_around
 from libra_plan.planner.columns.pools import PoolOption, pool_options
 from libra_plan.planner.plan import Column, MemoryMode
@@ -36,7 +37,7 @@ def held_columns(problem: Problem, task: Task, held: HeldTask) -> list[Column]:
     rooms = capacities(problem.cluster)
     found = [
         build_column(task, phases, blocks)
-        for shape in shapes_of(task)
+        for shape in any_shapes_of(task)
         if len(shape) == 1 or not by_id
         for phases, blocks in _of_shape(task, shape, now, rooms)
     ]
@@ -115,7 +116,13 @@ def _pools(
     mode: MemoryMode | None,
 ) -> list[PoolOption]:
     (gpu_class,) = now.classes(members)
-    return pool_options(members, rooms[gpu_class], between_phases=mode, fill=task.roles_fill_pools)
+    return pool_options(
+        members,
+        rooms[gpu_class],
+        between_phases=mode,
+        fill=task.roles_fill_pools,
+        apart=members_in_first(task, members),
+    )
 
 
 def _blocks(phases: Phases, rooms: Mapping[str, ClassCapacity]) -> Blocks:

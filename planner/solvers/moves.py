@@ -27,6 +27,11 @@ def move_values(tasks: Sequence[TaskCandidates]) -> dict[At, float]:
     tie = 1.0 / (1 + max((len(each.candidates) for each in tasks), default=0) * max(1, len(tasks)))
     pause = float(_STEPS + 1)
     return {
-        at: (pause if tasks[at[0]].running else 0.0) - math.ceil(_STEPS * mib / most) - tie * at[1]
+        at: pause * _running(tasks, at[0]) - math.ceil(_STEPS * mib / most) - tie * at[1]
         for at, mib in moved.items()
     }
+
+
+def _running(tasks: Sequence[TaskCandidates], t: int) -> int:
+    """Count the running tasks that go on when one does, several of them jointly."""
+    return sum(tasks[member].running for member in tasks[t].members or (t,))

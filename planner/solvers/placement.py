@@ -123,13 +123,15 @@ def _items(
     problem: Problem, tasks: Sequence[TaskCandidates], chosen: Mapping[int, Candidate]
 ) -> tuple[list[int], list[Item]]:
     """List the blocks to be placed, and for each the number of its task."""
-    liked = {held.task: frozenset(_gpus_of(held)) for held in problem.running}
+    held_gpus = {held.task: frozenset(_gpus_of(held)) for held in problem.running}
     owners: list[int] = []
     items: list[Item] = []
     for t, entry in chosen.items():
         task = tasks[t].task
+        members = [tasks[member].task for member in tasks[t].members] or [task]
+        liked = frozenset().union(*(held_gpus.get(each.id, frozenset()) for each in members))
         for need in block_needs(entry.column):
-            members = [] if need.pool is None else _members(task, entry.column, need.pool)
+            roles = [] if need.pool is None else _members(task, entry.column, need.pool)
             owners.append(t)
             items.append(
                 Item(
@@ -140,9 +142,9 @@ def _items(
                     need.blocks,
                     need.cpu_cores_per_gpu,
                     need.host_memory_mib_per_gpu,
-                    frozenset().union(*(role.pinned_gpus for role in members)),
-                    frozenset().union(*(role.excluded_gpus for role in members)),
-                    liked.get(task.id, frozenset()),
+                    frozenset().union(*(role.pinned_gpus for role in roles)),
+                    frozenset().union(*(role.excluded_gpus for role in roles)),
+                    liked,
                 )
             )
     return owners, items

@@ -27,7 +27,7 @@ from libra_plan.planner.problem import Task
 from libra_plan.planner.solvers.backends import maximise
 from libra_plan.planner.solvers.host_room import NO_ROOM
 from libra_plan.planner.solvers.master import Search
-from libra_plan.planner.solvers.rows import At, Choice, Row, must_row
+from libra_plan.planner.solvers.rows import At, Choice, Row, must_run_row
 from libra_plan.planner.solvers.worth import TaskCandidates
 
 __all__ = ["queued_tasks"]
@@ -42,8 +42,9 @@ def queued_tasks(search: Search, choice: Choice, asked: Search | None) -> list[Q
     """Give every task that is not chosen its code and reason; `asked` answers what running it would cost."""
     found: list[QueuedTask] = []
     weighed = 0
+    jointly = {member for t in choice for member in search.tasks[t].members}
     for t, each in enumerate(search.tasks):
-        if t in choice:
+        if t in choice or t in jointly or each.members:
             continue
         told = _cannot_run(search.problem.cluster, each.task) if not each.candidates else _no_host(search, t)
         if told is None and asked is not None and weighed >= _WEIGHED:
@@ -174,7 +175,7 @@ def _not_worth_it(each: TaskCandidates, t: int, choice: Choice, search: Search |
     smallest = min(entry.column.gpus for entry in each.candidates)
     if search is None:
         return QueuedTask(name, "capacity", f"{name}: needs {smallest} GPUs; none could be placed")
-    must_run = must_row("must-run", t, range(len(each.candidates)))
+    must_run = must_run_row("must-run", search.tasks, t)
     worth = {
         (u, c): entry.worth
         for u, other in enumerate(search.tasks)
@@ -203,10 +204,15 @@ def _not_worth_it(each: TaskCandidates, t: int, choice: Choice, search: Search |
             f"{name}: could run, but a plan with it is worth no more ({then:.3f}) and the tie went to the "
             "others; raise its weight or add GPUs",
         )
+    runs_in = next(
+        search.tasks[u].candidates[c]
+        for u, c in forced.choice.items()
+        if u == t or t in search.tasks[u].members
+    )
     return QueuedTask(
         name,
         "worth",
-        f"{name}: would run on {search.tasks[t].candidates[forced.choice[t]].column.gpus} GPUs, but the "
+        f"{name}: would run on {runs_in.column.gpus} GPUs, but the "
         f"plan would then be worth {then:.3f} instead of {now:.3f}; raise its weight, add GPUs "
         "or let --policy max-min serve everybody",
     )

@@ -23,6 +23,7 @@ __all__ = [
     "cut_row",
     "master_rows",
     "must_row",
+    "must_run_row",
     "no_good_row",
     "worth_row",
 ]
@@ -51,11 +52,14 @@ class Row:
 def master_rows(tasks: Sequence[TaskCandidates], cluster: Cluster) -> list[Row]:
     """Write the rows for one candidate per task, blocks of every size, CPU cores and host memory.
 
+    What several tasks run in jointly is a candidate of each of them.
+
     For block sizes that divide each other the block rows are sufficient for packing as well.
     """
     rows = [
-        Row(f"one:{each.task.id}", {(t, c): 1.0 for c in range(len(each.candidates))}, 1.0)
+        Row(f"one:{each.task.id}", dict.fromkeys(_ways_to_run(tasks, t), 1.0), 1.0)
         for t, each in enumerate(tasks)
+        if not each.members
     ]
     return rows + _block_rows(tasks, cluster) + _host_rows(tasks, cluster)
 
@@ -65,6 +69,20 @@ def count_row(tasks: Sequence[TaskCandidates], level: float, at_least: int) -> R
     near = level * (1 - 1e-10)  # two tasks may reach one level by different divisions
     reach = {at: -1.0 for at, entry in _every(tasks) if entry.normalised >= near}
     return Row(f"reach:{level!r}", reach, -float(at_least))
+
+
+def must_run_row(name: str, tasks: Sequence[TaskCandidates], t: int) -> Row:
+    """Demand that a task runs, on its own or jointly."""
+    return Row(name, dict.fromkeys(_ways_to_run(tasks, t), -1.0), -1.0)
+
+
+def _ways_to_run(tasks: Sequence[TaskCandidates], t: int) -> list[At]:
+    return [
+        (u, c)
+        for u, each in enumerate(tasks)
+        if u == t or t in each.members
+        for c in range(len(each.candidates))
+    ]
 
 
 def must_row(name: str, t: int, allowed: Iterable[int], code: str = "") -> Row:

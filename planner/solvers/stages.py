@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from libra_plan.errors import WorkloadError
 from libra_plan.planner.plan import Plan, QueuedTask
 from libra_plan.planner.problem import Policy, Problem
 from libra_plan.planner.solvers.backends import maximise
@@ -27,6 +28,7 @@ from libra_plan.planner.solvers.worth import PricedTask, TaskCandidates, priced_
 __all__ = ["Ask", "Stage", "solve_stage"]
 
 _MANY = 2_000  # columns; up to here CP-SAT over all of them proves more, sooner
+_MOST_JOINT = 20_000  # columns, of which some are of several tasks; column generation knows none of those
 _NO_LIMIT_S = 1e6  # a deterministic solve ends by its gap, not by the clock
 
 
@@ -116,6 +118,9 @@ def _search(ask: Ask, before: Stage | None) -> tuple[Search, int]:
 def _focus(ask: Ask, priced: Sequence[PricedTask]) -> Focus | None:
     """Look for the candidates near the best choice when there are very many, and only the cluster limits."""
     problem, params = ask.problem, ask.params
+    if any(each.members for each in priced):
+        _refuse_very_many(priced)
+        return None
     limited = problem.budget_per_hour is not None or any(
         task.deadline or task.min_steps_per_s or task.latency_first for task in problem.tasks
     )
@@ -124,6 +129,17 @@ def _focus(ask: Ask, priced: Sequence[PricedTask]) -> Focus | None:
     limit_s = _NO_LIMIT_S if params.deterministic else ask.budget.left_s / 2
     limits = Limits(time_limit_s=limit_s, gap=params.gap / 2, seed=params.seed)
     return focus(priced, problem.cluster, limits, clock=ask.budget.clock)
+
+
+def _refuse_very_many(priced: Sequence[PricedTask]) -> None:
+    columns = sum(map(len, priced))
+    if columns > _MOST_JOINT:
+        raise WorkloadError(
+            "too many ways to run tasks that may share pools",
+            got=f"{columns} columns",
+            allowed=f"{_MOST_JOINT} where any tasks share",
+            way_out="declare fewer sets in `sharing`, or give roles fewer layouts or `max_gpus`",
+        )
 
 
 def _fixed(before: Stage | None) -> list[TaskCandidates]:
@@ -151,9 +167,10 @@ def _only(problem: Problem, tasks: Iterable[str]) -> Problem:
 def _baselines(search: Search, settled: int) -> dict[str, Placed]:
     """Place the splits made by hand, without the tasks that do not fit when it comes to it."""
     begin = dict.fromkeys(range(settled), 0)
-    choices = {"greedy": greedy(search.tasks, search.rows, begin)}
+    alone = [each for each in search.tasks if not each.members]  # nobody shares pools by hand
+    choices = {"greedy": greedy(alone, search.rows, begin)}
     if not settled:
-        choices = {"equal-split": equal_split(search.tasks, search.rows, search.problem.cluster), **choices}
+        choices = {"equal-split": equal_split(alone, search.rows, search.problem.cluster), **choices}
         if search.problem.running:
             choices["running"] = keep_running(search.tasks)
     placed = {
@@ -183,14 +200,14 @@ def _hinted(tasks: Sequence[TaskCandidates], hint: Plan | None, settled: int) ->
         return None
     numbers = {each.task.id: t for t, each in enumerate(tasks)}
     choice: Choice = {}
-    for running in hint.running:
-        t = numbers.get(running.task)
+    for column in hint.columns:
+        t = numbers.get(column.task)
         if t is None:
             if settled:
                 continue
             return None
         for c, entry in enumerate(tasks[t].candidates):
-            if entry.column.phases == running.column.phases:
+            if entry.column.phases == column.phases:
                 choice[t] = c
                 break
         else:

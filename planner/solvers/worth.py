@@ -24,6 +24,7 @@ from libra_plan.planner.columns.needs import block_needs, gpus_in_blocks, host_n
 from libra_plan.planner.plan import Column
 from libra_plan.planner.problem import LEAST_KEPT, HeldTask, Problem, Role, Task
 from libra_plan.planner.solvers.held import held_columns
+from libra_plan.planner.solvers.joint import held_jointly, joint_tasks
 
 __all__ = [
     "Candidate",
@@ -90,6 +91,8 @@ class TaskCandidates:
     running: bool
     exact: bool = True
     """No column that was dropped could be placed where those that beat it cannot."""
+    members: tuple[int, ...] = ()
+    """Numbers of the tasks that run jointly in its candidates; empty for a task on its own."""
 
 
 def fair_share_gpus(problem: Problem, task: Task) -> float:
@@ -135,6 +138,7 @@ class PricedTask:
     stay: float
     running: bool
     urgency: float
+    members: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         return 0 if self.reference is None else len(self.table) + len(self.held)
@@ -151,7 +155,9 @@ class PricedTask:
         else:
             found = tuple(self._candidate(number) for number in numbers)
         exact = numbers is None and self.table.exact
-        return TaskCandidates(self.task, found, self.reference, self.table.dropped, self.running, exact)
+        return TaskCandidates(
+            self.task, found, self.reference, self.table.dropped, self.running, exact, self.members
+        )
 
     def _candidate(self, number: int) -> Candidate:
         kept = number - len(self.table)
@@ -169,7 +175,7 @@ def priced_tasks(
     """Generate every task's columns and price what it holds; alike tasks are generated once.
 
     Fair shares are those of `shares_of`, nearly always the problem itself. `among` names the tasks
-    that are priced, all unless given.
+    that are priced, all unless given. Tasks that may run jointly come last, as one each.
     """
     held_tasks = {held.task: held for held in problem.running}
     bind = hosts_may_bind(problem)
@@ -210,7 +216,33 @@ def priced_tasks(
         kept = _kept(problem, task, held, reference)
         weight = urgency(problem, task)
         priced.append(PricedTask(task, columns, reference, kept, stay, held is not None, weight))
-    return priced
+    return priced + _priced_jointly(problem, priced, bind)
+
+
+def _priced_jointly(problem: Problem, priced: Sequence[PricedTask], bind: bool) -> list[PricedTask]:
+    """Price the tasks that may run jointly: their steps take equally long, so their worths add up.
+
+    One step per second is worth Σ urgency · stay ÷ reference of the members.
+    """
+    numbers = {each.task.id: number for number, each in enumerate(priced)}
+    found = []
+    for joint in joint_tasks(problem, numbers):
+        members = tuple(numbers[member.id] for member in joint.members)
+        parts = [(priced[t], priced[t].reference) for t in members]
+        known = [(each, reference) for each, reference in parts if reference is not None]
+        if len(known) < len(parts):
+            continue  # one of them cannot run at all
+        table = columns_of(joint, problem.cluster, hosts_bind=bind)
+        per_step = sum(each.urgency * each.stay / reference for each, reference in known)
+        kept_per_step = sum(each.task.weight / reference for each, reference in known)
+        held = held_jointly(problem, joint)
+        kept = [
+            replace(entry, worth=entry.normalised)
+            for entry in _kept(problem, joint, held, 1.0 / kept_per_step)
+        ]
+        running = any(each.running for each, _ in known)
+        found.append(PricedTask(joint, table, 1.0 / per_step, tuple(kept), 1.0, running, 1.0, members))
+    return found
 
 
 def candidates_of(problem: Problem, shares_of: Problem) -> list[TaskCandidates]:
