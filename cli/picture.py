@@ -7,7 +7,7 @@ from xml.sax.saxutils import escape
 
 if TYPE_CHECKING:
     from libra_plan.models.topology import GpuId
-    from libra_plan.planner.plan import Plan, RunningTask
+    from libra_plan.planner.plan import Plan, Pool, RunningTask
     from libra_plan.planner.problem import Problem
 
 __all__ = ["plan_svg"]
@@ -73,7 +73,7 @@ def _lanes(problem: Problem, plan: Plan, horizon: float) -> dict[str, list[tuple
     lanes: dict[str, list[tuple[int, Bar]]] = {}
     for number, running in enumerate(plan.running):
         step = running.column.step_time_s.value
-        once = _one_step(problem, running)
+        once = _in_turn(plan, running) or _one_step(problem, running)
         for repeat in range(max(1, int(horizon / step + 1e-6))):
             for gpu, (start, end, label) in once:
                 shifted = (start + repeat * step, end + repeat * step, label)
@@ -97,3 +97,27 @@ def _one_step(problem: Problem, running: RunningTask) -> list[tuple[GpuId, Bar]]
                 at = end
             now = max(now, at)
     return bars
+
+
+def _in_turn(plan: Plan, running: RunningTask) -> list[tuple[GpuId, Bar]]:
+    """Lay a step out that takes two pools in turn with another task's; nothing for other tasks."""
+    run = next((run for run in plan.joint if run.kind.value == "turns" and running.task in run.tasks), None)
+    if run is None:
+        return []
+    pools_of = {each.task: each.column.phases[0].pools for each in plan.running}
+    first, second = (pools_of[task] for task in run.tasks)
+    now = {0: 0.0, 1: max(_work_s(first[0]), _work_s(second[1]))}
+    member = run.tasks.index(running.task)
+    gpus = {role.role: role.gpus for role in running.roles}
+    bars: list[tuple[GpuId, Bar]] = []
+    for number, pool in enumerate(pools_of[running.task]):
+        at = now[(number + member) % 2]
+        for choice in pool.choices:
+            end = at + choice.option.time_s.value
+            bars += [(gpu, (at, end, choice.role)) for gpu in gpus[choice.role]]
+            at = end
+    return bars
+
+
+def _work_s(pool: Pool) -> float:
+    return sum(choice.option.time_s.value for choice in pool.choices)

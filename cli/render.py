@@ -16,7 +16,7 @@ from libra_plan.errors import InputError
 from libra_plan.profiles.counting import counted
 
 if TYPE_CHECKING:
-    from libra_plan.models.topology import Cluster
+    from libra_plan.models.topology import Cluster, GpuId
     from libra_plan.planner.explain import Explanation, OneMoreGpu
     from libra_plan.planner.plan import Plan, Pool, RunningTask
     from libra_plan.planner.problem import Problem
@@ -74,6 +74,7 @@ def print_plan(problem: Problem, plan: Plan) -> None:
     _print_roles(problem, plan)
     _say()
     _print_tasks(problem, plan)
+    _print_joint(plan)
     _say()
     _print_map(problem.cluster, plan)
     for queued in plan.queued:
@@ -157,6 +158,19 @@ def _print_tasks(problem: Problem, plan: Plan) -> None:
     )
 
 
+def _print_joint(plan: Plan) -> None:
+    """Say which tasks run jointly, and who works beside whom."""
+    from libra_plan.planner.manifests.joint import joint_entries
+
+    for entry in joint_entries(plan):
+        beside = [", ".join(turn) for turn in entry.turns]
+        if entry.kind == "turns":
+            said = f"take their pools in turn: {'; then '.join(beside)}"
+        else:
+            said = f"leave their rollouts to one engine: {beside[0]}"
+        _say(f"\njointly, {' and '.join(entry.tasks)} {said}")
+
+
 def _shape(running: RunningTask) -> str:
     """Write phases and pools as in `rollout | reference + actor`; `zzz` marks pools that sleep."""
     phases = []
@@ -173,10 +187,14 @@ def _shape(running: RunningTask) -> str:
 def _print_map(cluster: Cluster, plan: Plan) -> None:
     """Draw one line a node, one letter a GPU; nodes that look alike are drawn once."""
     letters = {running.task: chr(ord("A") + at % 26) for at, running in enumerate(plan.running)}
-    owner = {gpu: letters[running.task] for running in plan.running for gpu in running.gpus}
+    owner: dict[GpuId, str] = {}
+    for running in plan.running:
+        for gpu in running.gpus:
+            owner[gpu] = owner.get(gpu, "") + letters[running.task]
+    cell = max(map(len, owner.values()), default=1)
     lines: dict[str, list[str]] = {}
     for node in cluster:
-        drawn = " ".join(owner.get(gpu.id, "·") for gpu in node.gpus)
+        drawn = " ".join(owner.get(gpu.id, "·").ljust(cell) for gpu in node.gpus).rstrip()
         lines.setdefault(drawn, []).append(node.id)
     spans = {drawn: _span(names) for drawn, names in lines.items()}
     width = max(map(len, spans.values()))

@@ -6,7 +6,14 @@ from libra_plan.models.parallelism import Layout
 from libra_plan.profiles.gpus import bytes_per_weight
 from libra_plan.profiles.schema import ModelShape, ProfileFile, Software
 
-__all__ = ["adapter_params", "optimizer_mib", "standing_mib", "state_mib", "weights_mib"]
+__all__ = [
+    "adapter_mib",
+    "adapter_params",
+    "optimizer_mib",
+    "standing_mib",
+    "state_mib",
+    "weights_mib",
+]
 
 _MIB = 2.0**20
 
@@ -40,6 +47,14 @@ def adapter_params(model: ModelShape, rank: int) -> int:
         + 3 * (model.hidden + model.ffn)
     )
     return rank * sides * model.layers
+
+
+def adapter_mib(model: ModelShape, rank: int) -> float:
+    """Give the MiB of an adapter in bf16 that an engine holds, an upper bound on any of its GPUs.
+
+    Engines shard adapters in part at most, so they are counted whole.
+    """
+    return 2.0 * adapter_params(model, rank) / _MIB
 
 
 def state_mib(model: ModelShape, software: Software, layout: Layout, ranks: int) -> float:

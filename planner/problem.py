@@ -281,12 +281,14 @@ class Sharing:
     `turns`: two sync tasks take the same two pools in turn; while one trains the other rolls out.
     `engine`: one engine, alone in its pool, serves the rollouts of all; `rollouts` names the role of
     each task, in the order of `tasks`, that it stands for, and `options` price it at their joint load.
+    `refusals` say why it has no more of them.
     """
 
     kind: SharingKind
     tasks: tuple[str, ...]
     rollouts: tuple[str, ...] = ()
     options: tuple[StageOption, ...] = ()
+    refusals: tuple[str, ...] = ()
 
     @property
     def id(self) -> str:

@@ -68,10 +68,17 @@ def _moves(problem: Problem, plan: Plan, running: RunningTask) -> bool:
     """Tell whether a task starts anew; those that run jointly all do, unless each stays as it is."""
     run = next((run for run in plan.joint if running.task in run.tasks), None)
     if run is None:
-        return _moved(problem, running)
+        return _moved(problem, running) or _shared(problem, running.task)
     together = [each for each in plan.running if each.task in run.tasks]
     same = all(_held(problem, each.task) is not None and not _moved(problem, each) for each in together)
     return _held(problem, running.task) is not None and not same
+
+
+def _shared(problem: Problem, task: str) -> bool:
+    """Tell whether a task of the running plan is on GPUs of another one."""
+    of = {each.task: {gpu for role in each.roles for one in role.replicas for gpu in one}
+          for each in problem.running}  # fmt: skip
+    return any(of.get(task, set()) & gpus for other, gpus in of.items() if other != task)
 
 
 def _held(problem: Problem, task: str) -> HeldTask | None:

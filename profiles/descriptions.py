@@ -20,6 +20,11 @@ _WORKLOAD: dict[str, dict[str, str]] = {
         "horizon_s": "Seconds within which a change of plan must pay for itself.",
         "quotas": "GPUs by team, for the policy fair-share; every `team` of a task must have one.",
         "aging_s": "Seconds of waiting that add a queued task's own weight once more; needed by `waited_s`.",
+        "sharing": "Sets of tasks that may share pools, under the policy throughput; no others do.",
+    },
+    "SharingSpec": {
+        "kind": "turns: two sync tasks take two pools in turn; engine: LoRA tasks share a rollout engine.",
+        "tasks": "Ids of the tasks: two for turns, two or more for engine.",
     },
     "QuotaSpec": {
         "gpus": "GPUs the team may count on; 0 for a team that only borrows.",
@@ -96,6 +101,7 @@ _WORKLOAD: dict[str, dict[str, str]] = {
         "mixed_layouts": "Lets a rollout mix layouts by predicted length; not with `pinned_gpus`.",
         "offload": "State that lies in pinned host memory while the role works: `optimizer`, `parameters` or "
         "both. Assumed (--allow-prior) unless the profile's flag `offload` says that it was measured so.",
+        "lora": "The adapter a rollout serves beside its base model; tasks with one may share an engine.",
         "can_sleep": "Whether its state may go to host memory while another role uses the GPUs.",
         "shares_gpu": "Whether it may sit on a `shared` GPU beside another role; only roles that work "
         "little: reward, judge, critic_score, reference.",
@@ -116,6 +122,9 @@ _WORKLOAD: dict[str, dict[str, str]] = {
         "pp": "Pipeline stages, at most the model's layers.",
         "cp": "Context-parallel ranks.",
         "ep": "Expert-parallel ranks, a divisor of the model's experts.",
+    },
+    "LoraSpec": {
+        "rank": "Rank of the adapter beside each of the seven projections of every layer.",
     },
     "MixedLayoutsSpec": {
         "ranking_error": "Standard deviation of ln(predicted ÷ true length); 0 only where lengths are known.",

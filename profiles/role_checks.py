@@ -33,6 +33,7 @@ _GPU_ONLY = (
     "verdict_tokens",
     "mixed_layouts",
     "offload",
+    "lora",
     "pinned_gpus",
     "excluded_gpus",
     "max_gpus",
@@ -86,6 +87,13 @@ def check(
             got=f"kind {role.kind}" + (", pinned" if role.pinned_gpus else ""),
             way_out="drop it, or the pins",
             where=document.where(f"{key}.mixed_layouts"),
+        )
+    if role.lora is not None and role.kind != "rollout":
+        raise WorkloadError(
+            "`lora` is for rollout roles",
+            got=f"kind {role.kind}",
+            way_out="a train role says in its profile whether it trains adapters (`lora_rank`)",
+            where=document.where(f"{key}.lora"),
         )
     if role.shares_gpu and role.kind not in LOW_DUTY:
         raise WorkloadError(

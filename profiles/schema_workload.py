@@ -28,10 +28,12 @@ __all__ = [
     "LayoutSpec",
     "LifecycleSpec",
     "LogNormal",
+    "LoraSpec",
     "MixedLayoutsSpec",
     "QuotaSpec",
     "RoleKind",
     "RoleSpec",
+    "SharingSpec",
     "TaskSpec",
     "Trace",
     "WorkSpec",
@@ -123,6 +125,12 @@ class MixedLayoutsSpec(File, frozen=True, kw_only=True):
     ranking_error: NonNegative
 
 
+class LoraSpec(File, frozen=True, kw_only=True):
+    """The task trains an adapter of this rank beside every projection; the rollout holds it too."""
+
+    rank: Count
+
+
 class RoleSpec(File, frozen=True, kw_only=True):
     """A role of a task. GPU roles name their profiles; `env` states its CPU need and tool waits.
 
@@ -133,7 +141,8 @@ class RoleSpec(File, frozen=True, kw_only=True):
     `max_gpus`, `pinned_gpus` and `excluded_gpus` ("node:index" or UUID) bound the placement.
     Host memory is what the processes take; the planner adds the state it puts to sleep there.
     `offload`: state that lies in pinned host memory while the role works, too: of training roles the
-    optimizer's, the parameters or both, of scoring roles the parameters.
+    optimizer's, the parameters or both, of scoring roles the parameters. A rollout with `lora` serves an
+    adapter beside the weights of its base model.
     `shares_gpu`: a role that works little may sit on one of the cluster's `shared` GPUs, beside a role
     of this or another task that may, too.
     """
@@ -147,6 +156,7 @@ class RoleSpec(File, frozen=True, kw_only=True):
     verdict_tokens: Distribution | None = None
     mixed_layouts: MixedLayoutsSpec | None = None
     offload: tuple[Literal["optimizer", "parameters"], ...] = ()
+    lora: LoraSpec | None = None
     can_sleep: bool = True
     shares_gpu: bool = False
     min_gpus: Count = 1
@@ -213,10 +223,22 @@ class QuotaSpec(File, frozen=True, kw_only=True):
     gpus_of_class: dict[str, Whole] = {}  # noqa: RUF012  # msgspec copies it
 
 
+class SharingSpec(File, frozen=True, kw_only=True):
+    """Tasks that may run jointly where that is worth more than running them apart.
+
+    `turns`: two sync tasks take the same two pools in turn, one trains while the other rolls out.
+    `engine`: LoRA tasks on one base model leave their rollouts to one engine with all their adapters.
+    """
+
+    kind: Literal["turns", "engine"]
+    tasks: tuple[Name, ...]
+
+
 class WorkloadFile(File, frozen=True, kw_only=True):
     """`workload.yaml`: the tasks that share a cluster.
 
-    `quotas` are by team. A queued task's weight grows by its own size every `aging_s` it waits.
+    `quotas` are by team. `sharing` names tasks that may share pools; no others do. A queued task's
+    weight grows by its own size every `aging_s` it waits.
     """
 
     schema_version: Literal[1]
@@ -224,3 +246,4 @@ class WorkloadFile(File, frozen=True, kw_only=True):
     horizon_s: Positive = 3600.0
     quotas: dict[str, QuotaSpec] = {}  # noqa: RUF012  # msgspec copies it
     aging_s: Positive | None = None
+    sharing: tuple[SharingSpec, ...] = ()

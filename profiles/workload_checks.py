@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from libra_plan.errors import WorkloadError
-from libra_plan.profiles import role_checks
+from libra_plan.profiles import role_checks, sharing_checks
 from libra_plan.profiles.document import Document
 from libra_plan.profiles.schema import (
     CouplingSpec,
@@ -50,6 +50,7 @@ def check(
         _check_task(task, f"tasks[{position}]", document, profiles, folder, digests)
         _check_team(task, workload, f"tasks[{position}].team", document)
     _check_aging(workload, document)
+    sharing_checks.check(workload, document)
     return digests
 
 

@@ -49,10 +49,7 @@ def joint_phases(
         picks = np.concatenate((picks[i], j[:, None]), axis=1)
         blocks = blocks[i] + own_blocks[j]
         works = together(joint, works[i], own_works[j])
-        if pool_by_pool:
-            measures = np.concatenate((measures[i], own[j]), axis=1)
-        else:
-            measures = measures[i] + own[j]
+        measures = np.hstack((measures[i], own[j])) if pool_by_pool else measures[i] + own[j]
         last = number == len(options) - 1
         times = step_s(joint, works.T)[:, None] if last else works
         needs = [] if pool_by_pool else [at_least(blocks, kinds, full_node_gpus)]

@@ -10,7 +10,7 @@ from itertools import accumulate
 import msgspec
 
 from libra_plan.errors import ManifestError
-from libra_plan.planner.manifests.base import NO_ADDRESS, NO_COMMAND, Options, refusal, unequal_nodes
+from libra_plan.planner.manifests.base import NO_ADDRESS, NO_COMMAND, Ability, Options, refusal, unequal_nodes
 from libra_plan.planner.manifests.manifest import Lifecycle, Manifest, Member, NodeEntry, RoleEntry, TaskEntry
 
 __all__ = ["Agent", "AgentOptions", "agent_reasons", "agents_of", "role_notes"]
@@ -77,6 +77,9 @@ def agent_reasons(manifest: Manifest, options: AgentOptions) -> list[str]:
 def _reasons(manifest: Manifest, options: AgentOptions) -> Iterator[str]:
     addresses = {node.id: node.address for node in manifest.spec.nodes}
     for task in manifest.spec.tasks:
+        entry = manifest.spec.together.get(task.id)
+        if entry is not None and entry.kind == "engine":
+            yield f"{task.id}: {Ability.JOINT_ENGINE.value}"
         for role in task.roles:
             if role.members and not role.command:
                 yield f"{task.id}/{role.id}: {NO_COMMAND}"
@@ -206,9 +209,18 @@ def _environment(
         "OMP_NUM_THREADS": str(max(1, int(role.cpu_cores_per_gpu))),
         "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(math.ceil(task.lifecycle.grace_s)),
         **_identity(manifest, task, role, member.node),
+        **_turns(manifest, task),
         **{f"LIBRA_PLAN_{name.upper()}": str(value) for name, value in degrees.items()},
         **{key: value for key, value in optional.items() if value is not None},
     }
+
+
+def _turns(manifest: Manifest, task: TaskEntry) -> dict[str, str]:
+    """Tell the processes what works at once, turn by turn: `a/rollout,b/actor;b/rollout,a/actor`."""
+    entry = manifest.spec.together.get(task.id)
+    if entry is None:
+        return {}
+    return {"LIBRA_PLAN_TURNS": ";".join(",".join(turn) for turn in entry.turns)}
 
 
 def _mix(role: RoleEntry) -> str | None:
@@ -242,8 +254,8 @@ def role_notes(task: TaskEntry, role: RoleEntry) -> Iterator[str]:
             other.id for other in task.roles if other.share_group == role.share_group and other is not role
         ]
         yield (
-            f"It shares GPUs with {', '.join(others)}: the framework must let them work in turn "
-            f"(memory mode: {role.memory_mode})."
+            f"It shares GPUs with {', '.join(others) or 'another task'}: the framework must let them work in "
+            f"turn (memory mode: {role.memory_mode})."
         )
     if role.mix:
         yield (

@@ -60,6 +60,8 @@ class Ability(str, Enum):
     CPU_ROLES = "roles without GPUs"
     SEATS = "a GPU that two tasks share"
     MIXED_LAYOUTS = "replicas of different layouts"
+    JOINT_TURNS = "two tasks that take GPUs in turn"
+    JOINT_ENGINE = "one engine that serves several tasks"
 
 
 class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -223,6 +225,9 @@ def unequal_nodes(role: RoleEntry) -> bool:
 def _needs(manifest: Manifest) -> Iterator[tuple[Ability, str]]:
     seats = {f"{n.id}:{gpu.index}" for n in manifest.spec.nodes for gpu in n.gpus if gpu.card != gpu.index}
     for task in manifest.spec.tasks:
+        entry = manifest.spec.together.get(task.id)
+        if entry is not None:
+            yield Ability.JOINT_TURNS if entry.kind == "turns" else Ability.JOINT_ENGINE, task.id
         for role in task.roles:
             for need in _role_needs(role):
                 yield need, f"{task.id}/{role.id}"

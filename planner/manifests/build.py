@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, replace
 
 import msgspec
 
@@ -11,12 +12,13 @@ from libra_plan.errors import ManifestError
 from libra_plan.models.topology import Cluster
 from libra_plan.planner.manifests import manifest as m
 from libra_plan.planner.manifests.document import seal
+from libra_plan.planner.manifests.joint import joint_entries, joint_groups, served_elsewhere
 from libra_plan.planner.manifests.ports import PortBook
 from libra_plan.planner.manifests.tasks import describe_task, gpus_of, runs_on_as, with_rendezvous
 from libra_plan.planner.manifests.transitions import Holding, transitions_between
-from libra_plan.planner.plan import Certificate, Plan
+from libra_plan.planner.plan import Certificate, Plan, RunningTask
 from libra_plan.planner.problem import Problem
-from libra_plan.profiles.schema import WorkloadFile
+from libra_plan.profiles.schema import TaskSpec, WorkloadFile
 
 __all__ = ["build_manifest", "says_the_same"]
 
@@ -43,6 +45,8 @@ def build_manifest(
     tasks, kept = _tasks(problem, plan, workload, nodes, generation, parent)
     before = {task.id: gpus_of(task) for task in parent.spec.tasks} if parent is not None else {}
     after = {task.id: gpus_of(task) for task in tasks}
+    jointly = {task for run in plan.joint for task in run.tasks}
+    jointly |= set(parent.spec.together) if parent is not None else set()
     spec = m.Spec(
         inputs=m.Inputs(
             digests=dict(sorted(problem.input_digests.items())),
@@ -53,10 +57,12 @@ def build_manifest(
         tasks=tasks,
         queued=tuple(m.QueuedEntry(task=one.task, code=one.code, reason=one.reason) for one in plan.queued),
         transitions=transitions_between(
-            Holding(task, before.get(task), after.get(task), task in kept)
+            step
             for task in dict.fromkeys((*before, *after))
+            for step in _steps(Holding(task, before.get(task), after.get(task), task in kept), jointly)
         ),
         certificate=_certificate(plan.certificate),
+        joint=joint_entries(plan) or msgspec.UNSET,
     )
     metadata = m.Metadata(
         name=name,
@@ -65,6 +71,14 @@ def build_manifest(
         digest=_UNSEALED,
     )
     return _valid(seal(m.Manifest(api_version=m.API_VERSION, kind=m.KIND, metadata=metadata, spec=spec)))
+
+
+def _steps(holding: Holding, jointly: set[str]) -> list[Holding]:
+    """Stop and start apart what runs jointly before or after: its GPUs have several holders."""
+    apart = holding.before is not None and holding.after is not None and not holding.unchanged
+    if holding.task not in jointly or not apart:
+        return [holding]
+    return [replace(holding, after=None), replace(holding, before=None)]
 
 
 def says_the_same(manifest: m.Manifest, parent: m.Manifest) -> bool:
@@ -79,7 +93,7 @@ def says_the_same(manifest: m.Manifest, parent: m.Manifest) -> bool:
 def _lasting(manifest: m.Manifest) -> tuple[object, ...]:
     spec, proof = manifest.spec, manifest.spec.certificate
     queue = tuple((one.task, one.code) for one in spec.queued)
-    return spec.inputs, spec.nodes, spec.tasks, queue, proof.policy, proof.status
+    return spec.inputs, spec.nodes, spec.tasks, spec.joint, queue, proof.policy, proof.status
 
 
 def _check_parent(parent: m.Manifest | None, name: str) -> None:
@@ -105,15 +119,31 @@ def _tasks(
     old = {task.id: task for task in parent.spec.tasks} if parent is not None else {}
     old_nodes = parent.spec.nodes if parent is not None else ()
     ports = PortBook(nodes, parent)
-    tasks = []
-    kept = set()
-    for running in plan.running:
-        new = describe_task(problem, running, specs.get(running.task))
-        before = old.get(new.id)
-        if before is not None and runs_on_as(before, old_nodes, new, nodes):
-            kept.add(new.id)
-        tasks.append(with_rendezvous(new, generation, ports, before if new.id in kept else None))
+    described = [_described(problem, plan, running, specs) for running in plan.running]
+    kept = {new.id for new in described if new.id in old and runs_on_as(old[new.id], old_nodes, new, nodes)}
+    for entry in (*joint_entries(plan), *(parent.spec.joint or () if parent is not None else ())):
+        if not kept.issuperset(entry.tasks):
+            kept -= set(entry.tasks)  # who shares with a task that starts anew does so, too
+    tasks = (
+        with_rendezvous(new, generation, ports, old[new.id] if new.id in kept else None) for new in described
+    )
     return tuple(tasks), frozenset(kept)
+
+
+def _described(
+    problem: Problem, plan: Plan, running: RunningTask, specs: Mapping[str, TaskSpec]
+) -> m.TaskEntry:
+    task = describe_task(problem, running, specs.get(running.task), joint_groups(plan))
+    if not plan.joint:
+        return task
+    served = served_elsewhere(plan)
+    roles = tuple(
+        msgspec.structs.replace(role, cpu_cores_per_gpu=0.0, host_memory_mib_per_gpu=0.0)
+        if (task.id, role.id) in served
+        else role
+        for role in task.roles
+    )
+    return msgspec.structs.replace(task, roles=roles)
 
 
 def _nodes(cluster: Cluster) -> tuple[m.NodeEntry, ...]:

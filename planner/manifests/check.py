@@ -37,6 +37,7 @@ def check_manifest(manifest: Manifest, parent: Manifest | None = None) -> list[V
         _names,
         _roles,
         _owners,
+        _joint,
         _ports,
         _host_sums,
         _steps,
@@ -195,18 +196,42 @@ def _place(gpu: str) -> tuple[str, int]:
 
 
 def _owners(manifest: Manifest) -> Iterator[Violation]:
-    """Give every GPU to one task, and within it to one role or one share group."""
+    """Give every GPU to one task or joint run, and within it to one role or one share group."""
     owners: dict[str, set[tuple[str, str]]] = defaultdict(set)
+    together = {task: "+".join(entry.tasks) for task, entry in manifest.spec.together.items()}
     for where, task, role in _placed(manifest):
-        group = where if role.share_group is None else f"{task.id}/{role.share_group} (shared)"
+        owner = together.get(task.id, task.id)
+        group = where if role.share_group is None else f"{owner}/{role.share_group} (shared)"
         for replica in role.replicas:
             for gpu in replica:
-                owners[gpu].add((task.id, group))
+                owners[gpu].add((owner, group))
     for gpu, found in sorted(owners.items()):
         if len(found) > 1:
             names = ", ".join(sorted(group for _, group in found))
             code = "gpu-two-tasks" if len({task for task, _ in found}) > 1 else "gpu-two-groups"
             yield Violation(code, gpu, f"taken by {names}")
+
+
+def _joint(manifest: Manifest) -> Iterator[Violation]:
+    """Check that joint runs are of tasks there are, each in one, with every GPU role in one turn."""
+    running = {task.id: task for task in manifest.spec.tasks}
+    entries = manifest.spec.joint or ()
+    for name, times in Counter(name for entry in entries for name in entry.tasks).items():
+        if name not in running or times > 1:
+            yield Violation("joint-task", name, f"runs jointly {times} times, and runs: {name in running}")
+    for entry in entries:
+        where = "+".join(entry.tasks)
+        roles = Counter(name for turn in entry.turns for name in turn)
+        known = [task for name in entry.tasks if (task := running.get(name)) is not None]
+        placed = Counter(f"{task.id}/{role.id}" for task in known for role in task.roles if role.members)
+        if roles != placed:
+            yield Violation("joint-turns", where, "its turns do not have every role with GPUs once")
+        engine = entry.turns[0] if entry.kind == "engine" and entry.turns else ()
+        replicas = {
+            role.replicas for task in known for role in task.roles if f"{task.id}/{role.id}" in engine
+        }
+        if entry.kind == "engine" and len(replicas) != 1:
+            yield Violation("joint-engine", where, "its engine is not in one place")
 
 
 def _ports(manifest: Manifest) -> Iterator[Violation]:
@@ -291,15 +316,20 @@ def _hand_over(manifest: Manifest, parent: Manifest) -> Iterator[Violation]:
         yield Violation("generation-order", "metadata.generation", message)
     before, after = _holdings(parent), _holdings(manifest)
     held = dict(before)
+    now = dict(parent.spec.together)  # what each task shares with whom, as steps are taken
     for step in manifest.spec.transitions:
         held[step.task] = set() if step.action == "stop" else after.get(step.task, set())
+        now.pop(step.task, None)
+        if step.action != "stop" and step.task in manifest.spec.together:
+            now[step.task] = manifest.spec.together[step.task]
         if step.action == "keep" and held[step.task] != before.get(step.task, set()):
             yield Violation(
                 "step-keep", step.id, "the task is to be kept, but its GPUs differ from the parent's"
             )
         for other, gpus in held.items():
             both = gpus & held[step.task]
-            if other != step.task and both:
+            shares = step.task in now and now[step.task] == now.get(other)
+            if other != step.task and both and not shares:
                 message = f"{', '.join(sorted(both))} would be taken while {other} holds it"
                 yield Violation("step-clash", step.id, message)
     for task in sorted(held.keys() | after.keys()):

@@ -21,6 +21,7 @@ __all__ = [
     "Degrees",
     "GpuEntry",
     "Inputs",
+    "JointEntry",
     "Lifecycle",
     "Manifest",
     "Member",
@@ -154,11 +155,12 @@ class CpuShareEntry(_Entry, frozen=True):
 class RoleEntry(_Entry, frozen=True):
     """One role of a task: its ranks, or its CPU shares.
 
-    `phase` and `pool` number where it stands in the task's column. Roles with the same
-    `share_group` take the same GPUs in turn, and `memory_mode` says whether their state stays on
-    the GPU meanwhile. `peak_memory` is per GPU and of the whole pool, MiB, an upper bound.
-    `host_memory_mib_per_gpu` holds the state that sleeps or is offloaded there too. A rollout whose
-    replicas serve ranges of predicted lengths has no single layout: `mix[i]` is that of `replicas[i]`.
+    `phase` and `pool` number where it stands in the task's column. Roles of a task, or of tasks that
+    run jointly, with the same `share_group` take the same GPUs in turn, and `memory_mode` says
+    whether their state stays on the GPU meanwhile. `peak_memory` is per GPU and of the whole pool,
+    MiB, an upper bound. `host_memory_mib_per_gpu` holds the state that sleeps or is offloaded there
+    too. A rollout whose replicas serve ranges of predicted lengths has no single layout: `mix[i]` is
+    that of `replicas[i]`.
     """
 
     id: Name
@@ -206,6 +208,19 @@ class TaskEntry(_Entry, frozen=True):
     lifecycle: Lifecycle
     step_time: Prediction
     normalised: float
+
+
+class JointEntry(_Entry, frozen=True):
+    """Tasks that run jointly: they alone may have roles on the same GPUs.
+
+    `turns` lists what works at once, as `task/role`; the lists follow one another and begin again,
+    one step of every task in each round. Under `engine` the first role of the first list is one
+    engine, started once, that serves the rollouts of all; the others of that list stand for it.
+    """
+
+    kind: Literal["turns", "engine"]
+    tasks: tuple[Name, ...]
+    turns: tuple[tuple[str, ...], ...]
 
 
 class QueuedEntry(_Entry, frozen=True):
@@ -310,6 +325,12 @@ class Spec(_Entry, frozen=True):
     queued: tuple[QueuedEntry, ...]
     transitions: tuple[Transition, ...]
     certificate: Certificate
+    joint: tuple[JointEntry, ...] | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def together(self) -> dict[str, JointEntry]:
+        """Map every task that runs jointly to what it takes part in."""
+        return {task: entry for entry in self.joint or () for task in entry.tasks}
 
 
 class Metadata(_Entry, frozen=True):

@@ -44,7 +44,12 @@ class Slurm:
 
     options: SlurmOptions = field(default_factory=SlurmOptions)
     name: str = "slurm"
-    abilities: frozenset[Ability] = frozenset(Ability) - {Ability.TASK_GPUS, Ability.SEATS}
+    abilities: frozenset[Ability] = frozenset(Ability) - {
+        Ability.TASK_GPUS,
+        Ability.SEATS,
+        Ability.JOINT_TURNS,
+        Ability.JOINT_ENGINE,
+    }
     versions: tuple[str, ...] = ("22.05.8", "26.11.0rc1 (manual pages)")
 
     def emit(self, manifest: Manifest) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from itertools import groupby
+from types import MappingProxyType
 
 import msgspec
 
@@ -22,11 +23,20 @@ __all__ = ["describe_task", "gpus_of", "runs_on_as", "with_rendezvous"]
 _NO_PORT = 0
 
 
-def describe_task(problem: Problem, running: RunningTask, spec: TaskSpec | None) -> m.TaskEntry:
-    """Describe a task without ports, rendezvous and generation, which `with_rendezvous` adds."""
+def describe_task(
+    problem: Problem,
+    running: RunningTask,
+    spec: TaskSpec | None,
+    joint_groups: Mapping[tuple[str, str], str] = MappingProxyType({}),
+) -> m.TaskEntry:
+    """Describe a task without ports, rendezvous and generation, which `with_rendezvous` adds.
+
+    `joint_groups` names the share groups of (task, role) that other tasks' roles are in, too.
+    """
     task = problem.task_of[running.task]
     placed = {role.role: role for role in running.roles}
-    groups = _share_groups(running)
+    jointly = {role: group for (name, role), group in joint_groups.items() if name == task.id}
+    groups = _share_groups(running) | jointly
     commands = {role.id: role.command for role in spec.roles} if spec is not None else {}
     lifecycle = spec.lifecycle if spec is not None else LifecycleSpec()
     return m.TaskEntry(

@@ -21,7 +21,7 @@ class Torchrun:
 
     options: AgentOptions = field(default_factory=AgentOptions)
     name: str = "torchrun"
-    abilities: frozenset[Ability] = frozenset(Ability) - {Ability.TASK_GPUS}
+    abilities: frozenset[Ability] = frozenset(Ability) - {Ability.TASK_GPUS, Ability.JOINT_ENGINE}
     versions: tuple[str, ...] = ("2.11.0", "2.12.1", "2.13.0", "2.14.1")
 
     def emit(self, manifest: Manifest) -> dict[str, str]:

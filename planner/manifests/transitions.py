@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -53,7 +54,7 @@ class Holding:
 
 
 def transitions_between(holdings: Iterable[Holding]) -> tuple[Transition, ...]:
-    """List the steps in an order in which no GPU ever has two holders.
+    """List the steps in an order in which no GPU ever has two holders that do not share it.
 
     Stops and shrinks go as early as they can, then moves, then growth and starts. A step is ready
     when no task that still waits holds a GPU it takes. When none is ready (tasks want each other's
@@ -61,23 +62,26 @@ def transitions_between(holdings: Iterable[Holding]) -> tuple[Transition, ...]:
     """
     ordered = sorted(holdings, key=_rank)
     waiting = [holding for holding in ordered if holding.action != "keep"]
-    held = {gpu for one in waiting for gpu in one.before or _NONE}
+    held = Counter(gpu for one in waiting for gpu in one.before or _NONE)  # several tasks may share one
     done: list[Transition] = []
-    freed_by: dict[str, str] = {}  # GPU -> the step that freed it
-    stopped_by: dict[str, str] = {}  # task -> its early stop
+    freed_by: dict[str, set[str]] = {}  # GPU -> the steps that freed it
+    stopped_by: dict[str, str] = {  # task -> its stop, where it starts again
+        one.task: _id(one) for one in waiting if one.action == "stop"
+    }
     while waiting:
-        ready = next((one for one in waiting if held.isdisjoint(one.taken)), None)
+        ready = next((one for one in waiting if held.keys().isdisjoint(one.taken)), None)
         if ready is None:
             ready = _split(waiting)
             stopped_by[ready.task] = _id(ready)
         else:
             waiting.remove(ready)
-        needed = {freed_by.get(gpu) for gpu in ready.taken}
+        needed = set().union(*(freed_by.get(gpu, _NONE) for gpu in ready.taken))
         if ready.action == "start":
-            needed.add(stopped_by.get(ready.task))
+            needed.add(stopped_by.get(ready.task, ""))
         done.append(_step(ready, tuple(step.id for step in done if step.id in needed)))
-        held -= ready.before or _NONE
-        freed_by.update(dict.fromkeys(ready.freed, _id(ready)))
+        held -= Counter(ready.before or _NONE)
+        for gpu in ready.freed:
+            freed_by.setdefault(gpu, set()).add(_id(ready))
     kept = (_step(holding, ()) for holding in ordered if holding.action == "keep")
     return (*_earliest_release(done), *kept)
 

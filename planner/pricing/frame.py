@@ -13,18 +13,22 @@ from libra_plan.models.parallelism import Layout
 from libra_plan.models.quantities import Estimate
 from libra_plan.models.sharing import on_seat, whole_class
 from libra_plan.models.sleep import SleepCost, sleep_cost
+from libra_plan.models.states import adapter_mib
 from libra_plan.models.training_stage import StageCost
 from libra_plan.planner.pricing.prices import Prices
 from libra_plan.planner.pricing.stage import Stage
 from libra_plan.planner.pricing.work import TaskWork
 from libra_plan.planner.problem import StageOption
-from libra_plan.profiles.schema import ProfileFile
+from libra_plan.profiles.schema import ProfileFile, RoleSpec
 
 __all__ = ["ASSUMED_RESIDUAL_MIB", "Frame", "stretched"]
 
 # What a process keeps on a GPU outside its allocator where a profile did not measure it: above the
 # 770 to 870 MiB seen on H200. Options priced with it say so.
 ASSUMED_RESIDUAL_MIB = 1024.0
+_ADAPTERS = (
+    "adapters take {mib:.0f} MiB beside the base model; what they compute is not in the measured times"
+)
 
 
 class Frame:
@@ -38,8 +42,7 @@ class Frame:
         gpu_class: str,
         prices: Prices,
         work: TaskWork,
-        can_sleep: bool,
-        offload: tuple[str, ...] = (),
+        role: RoleSpec,
     ) -> None:
         self.stage, self.alone, self.layout = stage, alone, layout
         self.gpu_class, self.prices, self.work = gpu_class, prices, work
@@ -50,14 +53,18 @@ class Frame:
         if layout not in stage.profile.layouts:
             self.residual += communication_mib(layout.tp)
         self.memory = prices.cluster.memory_mib(gpu_class)
-        self.static = stage.profile.static_mib(layout, allow_prior=prices.allow_prior).high
+        model, software = stage.profile.profile.model, stage.profile.profile.software
+        self.adapters = 0.0 if role.lora is None else adapter_mib(model, role.lora.rank)
+        if role.lora is not None and software.lora_rank is None:
+            notes = (*notes, _ADAPTERS.format(mib=self.adapters))
+        self.static = stage.profile.static_mib(layout, allow_prior=prices.allow_prior).high + self.adapters
         pinned = None
         if gpu_class in prices.switching:
             pinned = prices.switching[gpu_class].pinned_host_gib_per_s
-        self.pinned, self.offload = pinned, _offload(stage.profile.profile, offload, prices.allow_prior)
+        self.pinned, self.offload = pinned, _offload(stage.profile.profile, role.offload, prices.allow_prior)
         rate = pinned.typical if pinned is not None else stage.profile.profile.hardware.host_link_gib_per_s
         self.seat = gpu_class != whole_class(gpu_class)
-        can_sleep = can_sleep and not self.seat  # its neighbour would take the link, too: not measured
+        can_sleep = role.can_sleep and not self.seat  # its neighbour would take the link, too: not measured
         if self.seat:
             notes = (*notes, "on a seat of a shared GPU: priced beside a neighbour that always works")
         self.sleeps_at = rate if can_sleep else None
@@ -73,7 +80,7 @@ class Frame:
     @property
     def room_mib(self) -> float:
         """Give what the role may reserve on each GPU, MiB."""
-        return self.memory - self.residual
+        return self.memory - self.residual - self.adapters
 
     def pricer(self) -> Callable[[int], StageOption]:
         """Prepare what all replica counts share, and price them one by one."""
@@ -82,7 +89,8 @@ class Frame:
 
     def peak_mib(self, working: Estimate, static_mib: float | None = None) -> float:
         """Give what a GPU holds at most, MiB; refuse what does not fit on it."""
-        peak = max(working.high, self.static if static_mib is None else static_mib) + self.residual
+        peak = max(working.high + self.adapters, self.static if static_mib is None else static_mib)
+        peak += self.residual
         if not math.isfinite(peak) or peak > self.memory:
             raise RefusedError(
                 "the role does not fit on the GPU",

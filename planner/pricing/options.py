@@ -82,7 +82,7 @@ def _layout_options(
         )
         return
     try:
-        price = Frame(stage, alone, layout, gpu_class, prices, work, role.can_sleep, role.offload).pricer()
+        price = Frame(stage, alone, layout, gpu_class, prices, work, role).pricer()
     except RefusedError as refusal:
         refusals.add(form, refusal)
         return

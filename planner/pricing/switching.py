@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from libra_plan.models.states import adapter_mib
 from libra_plan.models.topology import Cluster
 from libra_plan.profiles.catalog import LoadedProfile
 from libra_plan.profiles.gpus import bytes_per_weight
@@ -53,9 +54,14 @@ def between_racks_note(cluster: Cluster) -> tuple[str, ...]:
 
 
 def sync_s(
-    cluster: Cluster, rollouts: Iterable[LoadedProfile], switching: SwitchingFile | None
+    cluster: Cluster,
+    rollouts: Iterable[LoadedProfile],
+    switching: SwitchingFile | None,
+    adapter_rank: int | None = None,
 ) -> float | None:
     """Give the seconds to hand new weights from training to rollout: weights ÷ bandwidth.
+
+    With `adapter_rank` only an adapter of that rank is handed over, the base model stays.
 
     A broadcast in a pipeline passes the weights once over the slowest link, which joins nodes when
     the cluster has several. Where that bandwidth is unknown the weights go through a checkpoint in
@@ -64,6 +70,8 @@ def sync_s(
     longest = 0.0
     for profile in rollouts:
         gib = weight_gib(profile.file.model, profile.file.software)
+        if adapter_rank is not None:
+            gib = adapter_mib(profile.file.model, adapter_rank) / 1024.0
         link = handover_gib_per_s(cluster, profile)
         if link is not None:
             longest = max(longest, gib / link)

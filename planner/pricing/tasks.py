@@ -9,6 +9,7 @@ from libra_plan.errors import WorkloadError
 from libra_plan.models.clusters import resolve_gpu
 from libra_plan.models.fit import FittedProfile, fit_profile
 from libra_plan.models.topology import Cluster
+from libra_plan.planner.pricing.joint import priced_sharing
 from libra_plan.planner.pricing.options import Prices, Refusals, role_options
 from libra_plan.planner.pricing.stages import TRAINING
 from libra_plan.planner.pricing.switching import restart_s, sync_s, weight_gib
@@ -64,9 +65,12 @@ def price(
         allow_prior,
     )
     horizon_s = folder.workload.horizon_s
-    tasks = tuple(
-        _task(spec, prices, folder, horizon_s, seed, at_steps_ahead) for spec in folder.workload.tasks
-    )
+    works = {
+        spec.id: work_of(spec, _traces(spec, folder), seed, at_steps_ahead) for spec in folder.workload.tasks
+    }
+    tasks = tuple(_task(spec, works[spec.id], prices, horizon_s) for spec in folder.workload.tasks)
+    specs = {spec.id: spec for spec in folder.workload.tasks}
+    sharing = tuple(priced_sharing(each, specs, works, prices, seed) for each in folder.workload.sharing)
     quotas = tuple(
         Quota(team, quota.gpus, tuple(quota.gpus_of_class.items()))
         for team, quota in folder.workload.quotas.items()
@@ -81,6 +85,7 @@ def price(
         quotas,
         budget_per_hour,
         folder.workload.aging_s,
+        sharing,
     )
 
 
@@ -103,10 +108,7 @@ def _once(fit: Callable[[LoadedProfile], FittedProfile]) -> Callable[[LoadedProf
     return fitted
 
 
-def _task(
-    spec: TaskSpec, prices: Prices, folder: ProfilesFolder, horizon_s: float, seed: int, ahead: int | None
-) -> Task:
-    work = work_of(spec, _traces(spec, folder), seed, ahead)
+def _task(spec: TaskSpec, work: TaskWork, prices: Prices, horizon_s: float) -> Task:
     coupling = Coupling(CouplingKind(spec.coupling.kind), spec.coupling.staleness_steps, spec.coupling.groups)
     roles = tuple(_role(role, work, coupling, prices) for role in spec.roles)
     trains = any(role.kind in TRAINING for role in spec.roles)
@@ -119,7 +121,7 @@ def _task(
     ]
     switching = next((prices.switching[c] for c in prices.cluster.gpu_classes if c in prices.switching), None)
     trained, loaded = _state_gib(spec, roles, prices)
-    handover_s = sync_s(prices.cluster, rollouts, switching) if trains else 0.0
+    handover_s = sync_s(prices.cluster, rollouts, switching, _adapter_rank(spec)) if trains else 0.0
     arrangements = frozenset(Arrangement(name) for name in spec.arrangements)
     if handover_s is None:
         arrangements &= {Arrangement.COLOCATED}
@@ -144,6 +146,13 @@ def _task(
         spec.latency_first,
         spec.waited_s,
     )
+
+
+def _adapter_rank(spec: TaskSpec) -> int | None:
+    """Give the rank of the adapters that are handed over; None where it is whole weights."""
+    adapters = [role.lora for role in spec.roles if role.kind == "rollout"]
+    ranks = [adapter.rank for adapter in adapters if adapter is not None]
+    return max(ranks) if ranks and len(ranks) == len(adapters) else None
 
 
 def _without_handover(roles: Sequence[Role], cluster: Cluster, *, possible: bool) -> tuple[Role, ...]:

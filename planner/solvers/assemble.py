@@ -17,7 +17,14 @@ from libra_plan.planner.plan import (
     Status,
 )
 from libra_plan.planner.problem import Problem
-from libra_plan.planner.solvers.joint import joint_run, own_column, own_roles, own_shares, starts_anew
+from libra_plan.planner.solvers.joint import (
+    joint_run,
+    own_column,
+    own_roles,
+    own_shares,
+    shares_now,
+    starts_anew,
+)
 from libra_plan.planner.solvers.placement import TaskPlacement
 from libra_plan.planner.solvers.policies.base import Rule
 from libra_plan.planner.solvers.policies.budget import cost_per_hour
@@ -93,7 +100,9 @@ def _moved(problem: Problem, task: str, roles: Sequence[PlacedRole]) -> bool:
     """Tell whether a running task is placed otherwise than it is now; it may come back by chance."""
     now = {role.role: role.placed for role in roles}
     held = next((held for held in problem.running if held.task == task), None)
-    return held is not None and now != {role.role: role.placed for role in held.roles}
+    if held is None:
+        return False
+    return shares_now(problem, task) or now != {role.role: role.placed for role in held.roles}
 
 
 def _certificate(

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from libra_plan.errors import WorkloadError
+from libra_plan.models.topology import GpuId
 from libra_plan.planner.columns.joint import JointTask, joint_task, own_role
 from libra_plan.planner.plan import Column, CpuShare, JointRun, Phase, PlacedRole, Pool
 from libra_plan.planner.problem import (
@@ -30,6 +31,7 @@ __all__ = [
     "own_column",
     "own_roles",
     "own_shares",
+    "shares_now",
     "starts_anew",
 ]
 
@@ -136,8 +138,17 @@ def _engines(joint: JointTask, now: Sequence[HeldTask]) -> set[tuple[str, str]] 
 
 def _meet(now: Sequence[HeldTask]) -> bool:
     """Tell whether every member holds GPUs that another one holds, too."""
-    gpus = [{gpu for role in each.roles for replica in role.replicas for gpu in replica} for each in now]
-    return all(any(own & other for other in gpus if other is not own) for own in gpus)
+    return all(any(_gpus(own) & _gpus(other) for other in now if other is not own) for own in now)
+
+
+def shares_now(problem: Problem, task: str) -> bool:
+    """Tell whether a task of the running plan shares GPUs with another: to stop that, it starts anew."""
+    own = next((each for each in problem.running if each.task == task), None)
+    return own is not None and any(_gpus(own) & _gpus(other) for other in problem.running if other is not own)
+
+
+def _gpus(held: HeldTask) -> set[GpuId]:
+    return {gpu for role in held.roles for replica in role.replicas for gpu in replica}
 
 
 # ---------------------------------------------------------------- what each member is told

@@ -24,7 +24,7 @@ from libra_plan.planner.columns.needs import block_needs, gpus_in_blocks, host_n
 from libra_plan.planner.plan import Column
 from libra_plan.planner.problem import LEAST_KEPT, HeldTask, Problem, Role, Task
 from libra_plan.planner.solvers.held import held_columns
-from libra_plan.planner.solvers.joint import held_jointly, joint_tasks
+from libra_plan.planner.solvers.joint import held_jointly, joint_tasks, shares_now
 
 __all__ = [
     "Candidate",
@@ -213,7 +213,7 @@ def priced_tasks(
             reference = reference_steps_per_s(columns, share)
         held = held_tasks.get(task.id)
         stay = 1.0 if held is None else max(LEAST_KEPT, 1.0 - task.restart_s / problem.horizon_s)
-        kept = _kept(problem, task, held, reference)
+        kept = () if shares_now(problem, task.id) else _kept(problem, task, held, reference)
         weight = urgency(problem, task)
         priced.append(PricedTask(task, columns, reference, kept, stay, held is not None, weight))
     return priced + _priced_jointly(problem, priced, bind)

@@ -327,8 +327,11 @@ def _sharing_task(rng, task: Task, coupling: Coupling) -> Task:
         )
         for role in task.roles
     )
+    names = set(Arrangement)
+    if rng.random() < 0.6:  # apart, half of the GPUs stand idle
+        names -= {Arrangement.COLOCATED}
     return replace(
-        task, roles=roles, coupling=coupling, min_gpus=0, max_gpus=None, arrangements=frozenset(Arrangement)
+        task, roles=roles, coupling=coupling, min_gpus=0, max_gpus=None, arrangements=frozenset(names)
     )
 
 
