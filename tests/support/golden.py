@@ -3,13 +3,18 @@
 For each emitter and golden case, `tests/golden/EMITTER/CASE/` holds what is emitted, or
 `refused.txt` with a reason a line; `tests/golden/launchers.md` says of ten manifests and every
 emitter what is emitted and what is refused. Torchrun's own golden files are in test_torchrun.py.
+`tests/golden/joint/` holds manifests of tasks that run jointly.
 """
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
+import msgspec
+from joint_cases import CASES as JOINT
+from joint_cases import manifest_of
 from launch_cases import TEN
 
 from libra_plan.errors import ManifestError
@@ -57,8 +62,21 @@ def table() -> str:
     return "\n".join([head, "", *lines, "", "Why:", "", *reasons]) + "\n"
 
 
+def joint_manifest(case: str) -> str:
+    """Write a manifest of tasks that run jointly, without what changes with the versions of solvers."""
+    manifest = manifest_of(JOINT[case]())
+    document = msgspec.to_builtins(manifest)
+    document["metadata"]["digest"] = "DIGEST"
+    document["spec"]["inputs"]["planner"] = "VERSION"
+    del document["spec"]["certificate"]
+    return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+
+
 def remake() -> None:
     """Write all golden files again."""
+    (FOLDER / "joint").mkdir(exist_ok=True)
+    for case in JOINT:
+        (FOLDER / "joint" / f"{case}.json").write_text(joint_manifest(case), encoding="utf-8")
     for name, emitter in golden_emitters().items():
         if name == "torchrun":
             continue

@@ -1,0 +1,291 @@
+"""Tasks that run jointly: what a round takes, what it is worth, and what the verifier does not let pass."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from joint_cases import CASES, EXACT, cluster, engine_problem, held, option, solved, task, turns_problem
+from oracle import best_throughput
+from oracle_joint import best_jointly
+from random_problems import random_problem, with_sharing
+
+from libra_plan.errors import WorkloadError
+from libra_plan.models.topology import GpuId
+from libra_plan.planner.plan import MemoryMode
+from libra_plan.planner.problem import Coupling, CouplingKind, Deadline, Policy, Sharing, SharingKind
+from libra_plan.planner.solvers.solve import solve
+from libra_plan.planner.verify import verify
+
+NEAR = 2e-6  # CP-SAT counts worth in millionths of the largest
+
+
+def running(plan, name):
+    return next(each for each in plan.running if each.task == name)
+
+
+# ---------------------------------------------------------------- what a round takes
+
+
+def test_two_tasks_take_turns_in_two_slots():
+    """A round is two slots and both hand-overs: max(6, 7) + max(3, 4) + 0.5 + 0.5 = 12 s for each task."""
+    problem = turns_problem()
+    plan = solved(problem)
+    assert verify(problem, plan) == []
+    assert [each.column.step_time_s.value for each in plan.running] == pytest.approx([12.0, 12.0])
+    (run,) = plan.joint
+    assert [[choice.role for choice in pool.choices] for pool in run.column.phases[0].pools] == [
+        ["math/rollout", "code/rollout"],
+        ["math/actor", "code/actor"],
+    ]
+    assert running(plan, "math").gpus == running(plan, "code").gpus
+
+
+def test_their_worths_add_up():
+    """Alone each takes 10.5 s on twice its share: together 2 · 10.5 / 12 each, where one alone is worth 2."""
+    plan = solved(turns_problem())
+    assert plan.certificate.objective == pytest.approx(4 * 10.5 / 12)
+    assert solved(replace(turns_problem(), sharing=())).certificate.objective == pytest.approx(2.0)
+
+
+def test_bounds_of_the_step_follow_the_same_law():
+    """Optimism and pessimism are summed like the value: 0.9 and 1.2 times the slots, and the hand-overs."""
+    step = running(solved(turns_problem()), "math").column.step_time_s
+    assert (step.low, step.high) == pytest.approx((0.9 * 11 + 1, 1.2 * 11 + 1))
+
+
+def test_states_that_do_not_fit_side_by_side_go_to_sleep():
+    """On GPUs of 480 MiB two states of 200 and a peak of 300 do not fit; asleep they do, at 0.5 s a role."""
+    problem = replace(turns_problem(), cluster=cluster(2, memory_mib=480.0))
+    plan = solved(problem)
+    assert verify(problem, plan) == []
+    modes = {pool.memory_mode for pool in plan.joint[0].column.phases[0].pools}
+    assert modes == {MemoryMode.SLEEP}
+    assert running(plan, "code").column.step_time_s.value == pytest.approx(7.5 + 4.5 + 1.0)
+
+
+def test_tasks_that_cannot_share_memory_do_not_share():
+    """A GPU without room for one at work beside the other asleep is no place for both."""
+    problem = replace(turns_problem(), cluster=cluster(2, memory_mib=340.0))
+    plan = solved(problem)
+    assert plan.joint == ()
+    assert [each.code for each in plan.queued] == ["worth"]
+
+
+def test_one_engine_serves_both_at_the_pace_of_the_slower():
+    """7 s of the joint engine, then 2 s or 3 s of training each, then the hand-over: 10.5 s for both."""
+    problem = engine_problem()
+    plan = solved(problem)
+    assert verify(problem, plan) == []
+    assert [each.column.step_time_s.value for each in plan.running] == pytest.approx([10.5, 10.5])
+    rollouts = [role for each in plan.running for role in each.roles if role.role == "rollout"]
+    assert rollouts[0].replicas == rollouts[1].replicas
+    assert {choice.option for choice in (role.choice for role in rollouts)} == {option(7.0)}
+    assert len({gpu for each in plan.running for gpu in each.gpus}) == 3
+
+
+def test_async_tasks_overlap_with_their_engine():
+    """Async pools overlap: the longer of engine and training, and the hand-over."""
+    coupling = Coupling(CouplingKind.ASYNC, staleness=1)
+    tasks = tuple(replace(each, coupling=coupling) for each in engine_problem().tasks)
+    problem = replace(engine_problem(), tasks=tasks)
+    plan = solved(problem)
+    assert verify(problem, plan) == []
+    assert running(plan, "law").column.step_time_s.value == pytest.approx(7.5)
+
+
+def test_three_tasks_may_share_an_engine():
+    """An engine is not for pairs only."""
+    tasks = tuple(task(name, 5.0, 2.0) for name in "abc")
+    sharing = Sharing(SharingKind.ENGINE, ("a", "b", "c"), ("rollout",) * 3, (option(6.0),))
+    problem = replace(engine_problem(), cluster=cluster(4), tasks=tasks, sharing=(sharing,))
+    plan = solved(problem)
+    assert verify(problem, plan) == []
+    assert [each.column.step_time_s.value for each in plan.running] == pytest.approx([8.5] * 3)
+
+
+# ---------------------------------------------------------------- the optimum
+
+
+def check_optimum(seed):
+    problem = with_sharing(random_problem(seed), seed)
+    result = solve(problem, EXACT).plan
+    best = best_jointly(problem)
+    if result is None:
+        assert best == 0.0
+        return
+    assert verify(problem, result) == []
+    assert result.certificate.objective == pytest.approx(best, rel=NEAR, abs=NEAR)
+    assert result.certificate.bound >= best * (1 - 1e-9)
+    assert best >= best_throughput(replace(problem, sharing=())) - NEAR
+
+
+def small(seed, most_gpus=8):
+    problem = with_sharing(random_problem(seed), seed)
+    return problem.sharing and len(problem.cluster.gpus) <= most_gpus
+
+
+@pytest.mark.parametrize("seed", [seed for seed in range(120) if small(seed, 6)][:12])
+def test_plan_is_the_best_there_is(seed):
+    """Every way to run every set of tasks, jointly and apart, is tried by code that shares none of ours."""
+    check_optimum(seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(40, 400, 40))
+def test_many_plans_are_the_best_there_are(first):
+    """The same over more problems."""
+    for seed in range(first, first + 40):
+        if small(seed):
+            check_optimum(seed)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(1000, 100_000))
+def test_sharing_never_lowers_the_optimum(seed):
+    """What may be shared need not be: the plan is at least as good as without, and holds."""
+    problem = with_sharing(random_problem(seed), seed)
+    if len(problem.cluster.gpus) > 8:
+        return
+    with_, without = (solve(each, EXACT).plan for each in (problem, replace(problem, sharing=())))
+    least = 0.0 if without is None else without.certificate.objective
+    assert with_ is not None or without is None
+    if with_ is not None:
+        assert verify(problem, with_) == []
+        assert with_.certificate.objective >= least - NEAR * max(1.0, least)
+
+
+# ---------------------------------------------------------------- a running plan
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_runs_jointly_goes_on(case):
+    """An unchanged problem gives an unchanged plan, and nothing moves."""
+    problem = CASES[case]()
+    plan = solved(problem)
+    again = replace(problem, running=held(plan))
+    kept = solved(again)
+    assert verify(again, kept) == []
+    assert [(each.roles, each.cpu, each.moved) for each in kept.running] == [
+        (each.roles, each.cpu, False) for each in plan.running
+    ]
+    assert kept.certificate.objective == pytest.approx(plan.certificate.objective)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_leaving_a_joint_run_is_a_move(case):
+    """A task that shared its GPUs starts anew without the other, even on the same GPUs."""
+    problem = CASES[case]()
+    apart = replace(problem, running=held(solved(problem)), sharing=())
+    plan = solved(apart)
+    assert verify(apart, plan) == []
+    assert all(each.moved for each in plan.running)
+
+
+def test_beginning_to_share_is_a_move():
+    """A task that runs alone starts anew when another one joins it."""
+    problem = turns_problem()
+    alone = solved(replace(problem, sharing=()))
+    joining = replace(problem, running=held(alone))
+    plan = solved(joining)
+    assert verify(joining, plan) == []
+    assert [each.moved for each in plan.running] == [
+        each.task == alone.running[0].task for each in plan.running
+    ]
+
+
+# ---------------------------------------------------------------- the verifier
+
+
+def with_running(plan, name, **changes):
+    return replace(
+        plan,
+        running=tuple(replace(each, **changes) if each.task == name else each for each in plan.running),
+    )
+
+
+def with_run(plan, **changes):
+    return replace(plan, joint=(replace(plan.joint[0], **changes),))
+
+
+def faster(plan):
+    column = plan.joint[0].column
+    return with_run(plan, column=replace(column, step_time_s=column.step_time_s.scaled(0.9)))
+
+
+TAMPERED = {
+    "joint-undeclared": lambda plan: with_run(plan, tasks=plan.joint[0].tasks[::-1]),
+    "joint-missing": lambda plan: replace(plan, running=plan.running[:1]),
+    "joint-twice": lambda plan: replace(plan, joint=plan.joint * 2),
+    "step-time": faster,
+    "joint-part": lambda plan: with_running(
+        plan, plan.running[1].task, column=replace(plan.running[1].column, peak_mib=1.0)
+    ),
+    "normalised": lambda plan: with_running(plan, plan.running[0].task, normalised=9.0),
+    "moved": lambda plan: with_running(plan, plan.running[0].task, moved=True),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("code", TAMPERED)
+def test_tampered_plans_are_found(case, code):
+    """Whoever claims more than the options of both tasks make is told so."""
+    problem = CASES[case]()
+    assert code in {each.code for each in verify(problem, TAMPERED[code](solved(problem)))}
+
+
+def test_sharing_that_is_not_told_is_found():
+    """Two tasks on the same GPUs are an error unless the plan says that they share them."""
+    problem = turns_problem()
+    codes = {each.code for each in verify(problem, replace(solved(problem), joint=()))}
+    assert codes >= {"gpu-shared"}
+
+
+def test_engine_is_in_one_place():
+    """Two engines would need two places' worth of GPUs."""
+    problem = replace(engine_problem(), cluster=cluster(4))
+    plan = solved(replace(problem, cluster=cluster(3)))
+    second = plan.running[1]
+    roles = tuple(
+        replace(role, replicas=((GpuId("n0", 3),),)) if role.role == "rollout" else role
+        for role in second.roles
+    )
+    codes = {each.code for each in verify(problem, with_running(plan, second.task, roles=roles))}
+    assert "joint-engine" in codes
+
+
+def test_pool_without_room_for_the_other_state_is_found():
+    """Memory is that of both tasks: on a smaller GPU the same plan does not hold."""
+    problem = turns_problem()
+    plan = solved(problem)
+    codes = {each.code for each in verify(replace(problem, cluster=cluster(2, memory_mib=450.0)), plan)}
+    assert "memory" in codes
+
+
+# ---------------------------------------------------------------- what is refused
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"coupling": Coupling(CouplingKind.ASYNC, staleness=1)}, "only sync tasks"),
+        ({"deadline": Deadline(1.0, 10.0)}, "`deadline`"),
+        ({"min_gpus": 2}, "`min_gpus`"),
+        ({"latency_first": True}, "`latency_first`"),
+        ({"roles": turns_problem().tasks[0].roles[:1]}, "its pool is never free"),
+    ],
+)
+def test_what_holds_for_a_task_alone_is_refused(change, said):
+    """A demand that a joint column could break is not dropped in silence."""
+    problem = turns_problem()
+    tasks = tuple(replace(each, **change) for each in problem.tasks)
+    with pytest.raises(WorkloadError, match=said):
+        solve(replace(problem, tasks=tasks), EXACT)
+
+
+def test_other_policies_refuse_sharing():
+    """Max-min and the others weigh tasks one by one; they say so rather than ignore what was declared."""
+    with pytest.raises(WorkloadError, match="max-min"):
+        solve(replace(turns_problem(), policy=Policy.MAX_MIN), EXACT)
