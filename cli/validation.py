@@ -99,6 +99,8 @@ def _contents(path: Path, folder: ProfilesFolder) -> Iterator[str]:
     if folder.workload is not None:
         for task in folder.workload.tasks:
             yield f"task {task.id}: {', '.join(f'{role.id} ({role.kind})' for role in task.roles)}"
+        for each in folder.workload.sharing:
+            yield f"tasks {', '.join(each.tasks)} may share: {each.kind}"
     if folder.cluster is not None:
         yield from _cluster_of(folder, folder.cluster)
     yield from (f"warning: {line}" for line in folder.warnings)

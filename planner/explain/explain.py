@@ -55,7 +55,7 @@ def explain(
     )
     in_time = _within(params.time_limit_s, clock)
     return Explanation(
-        tasks=tuple(explain_task(problem, running) for running in plan.running),
+        tasks=tuple(explain_task(problem, running, plan.joint) for running in plan.running),
         one_more_gpu=more,
         limits=limits,
         next_best=second,

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from libra_plan.models.topology import Cluster
 from libra_plan.planner.columns import columns_of
-from libra_plan.planner.plan import Column, MemoryMode, RunningTask
-from libra_plan.planner.problem import Problem, Task
+from libra_plan.planner.plan import Column, JointRun, MemoryMode, RunningTask
+from libra_plan.planner.problem import Problem, SharingKind, Task
 
 __all__ = ["Alternative", "TaskExplanation", "explain_task"]
 
@@ -44,22 +44,32 @@ class TaskExplanation:
     alternatives: tuple[Alternative, ...]
 
 
-def explain_task(problem: Problem, running: RunningTask) -> TaskExplanation:
-    """Say what binds one running task and how else it could run."""
+def explain_task(problem: Problem, running: RunningTask, joint: Sequence[JointRun] = ()) -> TaskExplanation:
+    """Say what binds one running task and how else it could run; `joint` are the plan's joint runs."""
     task = problem.task_of[running.task]
     columns = columns_of(task, problem.cluster).columns
     role, share = running.column.bottleneck
-    larger = _next_faster(columns, running.column)
+    run = next((run for run in joint if task.id in run.tasks), None)
+    larger = None if run is not None else _next_faster(columns, running.column)
+    binding = _binding(task, running.column, larger, len(problem.cluster.gpus))
     return TaskExplanation(
         task=running.task,
         bottleneck=role,
         share=share,
-        binding=_binding(task, running.column, larger, len(problem.cluster.gpus)),
+        binding=binding if run is None else _shares(task, run),
         one_more_gpu_gain=None if larger is None else larger.steps_per_s / running.column.steps_per_s - 1.0,
         gpus_needed=None if larger is None else larger.gpus - running.column.gpus,
         notes=_notes(running.column, role),
         alternatives=_alternatives(task, problem.cluster, running.column.gpus),
     )
+
+
+def _shares(task: Task, run: JointRun) -> str:
+    """Say with whom a task shares: its step is the others', too."""
+    others = " and ".join(name for name in run.tasks if name != task.id)
+    if run.kind is SharingKind.TURNS:
+        return f"turns: it shares its pools with {others}, and a round has one step of each"
+    return f"engine: one engine serves its rollout and that of {others}, and they step together"
 
 
 def _next_faster(columns: Sequence[Column], now: Column) -> Column | None:
