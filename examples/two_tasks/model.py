@@ -98,7 +98,8 @@ class Layer(nn.Module):
             keys[:, :, start:end], values[:, :, start:end] = k, v
             k, v = keys[:, :, :end], values[:, :, :end]
         # One new token attends to all before it; several at once start at position 0 and are causal.
-        out = scaled_dot_product_attention(q, k, v, is_causal=x.shape[1] > 1, enable_gqa=True)
+        is_causal = cache is None or x.shape[1] > 1
+        out = scaled_dot_product_attention(q, k, v, is_causal=is_causal, enable_gqa=True)
         return self.o(out.transpose(1, 2).flatten(2))
 
 
