@@ -1,6 +1,6 @@
 """Print how well the cost models predict groups they have not seen, beside the goal of each.
 
-    python benchmarks/cost_models.py [--data DIR] [--check]
+    python benchmarks/cost_models.py [--data DIR] [--check] [--rows N]
 
 The H200 rows come from the shipped profiles. DIR holds published tables (aic_silicon_h100_h200.csv,
 llm_foundry_mpt_train.csv, torchtitan_llama3_train.csv); a row whose table is absent says "not run".
@@ -22,6 +22,7 @@ from pathlib import Path
 
 import numpy as np
 from left_out_models import HEADER, table
+from predict_speed import report
 
 from libra_plan.models.crossval import Errors, errors_of
 from libra_plan.models.curve import LEAST_POINTS, Curve, Recipe, Sample, fit_curve, fit_plain
@@ -269,6 +270,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Print the cost models' errors beside their goals.")
     parser.add_argument("--data", type=Path, help="folder with the published tables")
     parser.add_argument("--check", action="store_true", help="fail when a measured goal is missed")
+    parser.add_argument("--rows", type=int, default=100_000, help="how many questions to time")
     options = parser.parse_args(arguments)
     data: Path | None = options.data
     rows = list(h200_rows())
@@ -284,6 +286,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     models = table()
     for model in models:
         print(model)
+    print()
+    for line in report(options.rows):
+        print(line)
     missed = any(row.missed() for row in rows) or any(model.missed() for model in models)
     return 1 if options.check and missed else 0
 

@@ -10,16 +10,16 @@ import numpy as np
 from libra_plan.models import refusals
 from libra_plan.models.conformal import MARGIN
 from libra_plan.models.curve import REPEAT_NOISE, Curve, Sample
-from libra_plan.models.forms import Place
+from libra_plan.models.forms import Place, places_of
 from libra_plan.models.layout_fit import Reach, reach
 from libra_plan.models.memory_bound import MemoryBound
 from libra_plan.models.quantities import Estimate, Origin
 from libra_plan.models.query import Query
 
-__all__ = ["Asked", "measured", "memory_from", "nearest_rows", "time_from"]
+__all__ = ["ONE_OCTAVE", "Asked", "measured", "memory_from", "nearest_rows", "time_from"]
 
 _ROWS = 4
-_ONE_OCTAVE = 1.0 + 1e-9
+ONE_OCTAVE = 1.0 + 1e-9
 
 
 class Asked:
@@ -66,7 +66,7 @@ def memory_from(curve: Curve, bound: MemoryBound, asked: Asked) -> Estimate:
     else:
         origin, low, _ = _bounds(curve, away, asked)
     smallest = min(sample.value for sample in curve.samples)
-    least = smallest if away.octaves == 0 else max(bound.least(asked.place), smallest)
+    least = smallest if away.octaves == 0 else max(float(bound.least(places_of([asked.place]))[0]), smallest)
     value = min(max(curve.value_at(asked.place, away.held_at), least), upper)
     bottom = max(value * math.exp(-low), smallest)
     return Estimate(value, bottom, upper, "MiB", origin, nearest_rows(curve, away.held_at))
@@ -83,7 +83,7 @@ def _is_covered(curve: Curve, place: Place) -> bool:
 def _bounds(curve: Curve, away: Reach, asked: Asked) -> tuple[Origin, float, float]:
     if away.octaves == 0:
         return (Origin.INTERPOLATED, *curve.inside_bounds(asked.place))
-    if away.octaves is not None and away.octaves <= _ONE_OCTAVE:
+    if away.octaves is not None and away.octaves <= ONE_OCTAVE:
         return Origin.EXTRAPOLATED, curve.outside_low, curve.outside_high
     if not asked.allow_prior:
         raise refusals.outside(asked.name, asked.query, curve)

@@ -129,6 +129,16 @@ class Curve(msgspec.Struct, frozen=True, dict=True):
             return min(self.busy, self.inside_low), min(self.busy, self.inside_high)
         return self.inside_low, self.inside_high
 
+    def inside_bounds_many(self, at: Places) -> tuple[Array, Array]:
+        """Give `inside_bounds` of places (rows, 3)."""
+        low, high = np.full(len(at), self.inside_low), np.full(len(at), self.inside_high)
+        if self.busy is None or not isinstance(self.form, SoftFloorForm):
+            return low, high
+        working = self.form.work(at) >= _BUSY * self.form.floor_s
+        return np.where(working, np.minimum(self.busy, low), low), np.where(
+            working, np.minimum(self.busy, high), high
+        )
+
     @cached_property
     def measured_at(self) -> dict[Place, Sample]:
         """Map measured places."""

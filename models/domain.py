@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import msgspec
 
-__all__ = ["Domain", "Step", "hull_of"]
+__all__ = ["SLACK", "Domain", "Step", "hull_of"]
 
-_SLACK = 1e-9
+SLACK = 1e-9
 """Octaves of rounding allowed at the edge."""
 
 
@@ -29,17 +29,17 @@ class Domain(msgspec.Struct, frozen=True):
     def contains(self, place: tuple[float, float]) -> bool:
         """Tell whether a log2 place lies in the hull (edges count)."""
         span = self.span(place[0], 0)
-        return span is not None and span[0] - _SLACK <= place[1] <= span[1] + _SLACK
+        return span is not None and span[0] - SLACK <= place[1] <= span[1] + SLACK
 
     def span(self, value: float, axis: int) -> tuple[float, float] | None:
         """Cut the hull where coordinate `axis` is `value`; gives the range of the other one."""
         cuts: list[float] = []
         for start, end in zip(self.corners, self.corners[1:] + self.corners[:1], strict=True):
             low, high = sorted((start, end), key=lambda corner: corner[axis])
-            if not low[axis] - _SLACK <= value <= high[axis] + _SLACK:
+            if not low[axis] - SLACK <= value <= high[axis] + SLACK:
                 continue
             run = high[axis] - low[axis]
-            if run <= _SLACK:
+            if run <= SLACK:
                 cuts += [low[1 - axis], high[1 - axis]]
                 continue
             share = min(max((value - low[axis]) / run, 0.0), 1.0)
@@ -56,22 +56,8 @@ class Domain(msgspec.Struct, frozen=True):
             nearest = min(max(place[axis], span[0]), span[1])
             back = (nearest, place[1]) if axis == 0 else (place[0], nearest)
             distance = abs(place[axis] - nearest)
-            steps.append(Step(0.0 if distance <= _SLACK else distance, axis, back))
+            steps.append(Step(0.0 if distance <= SLACK else distance, axis, back))
         return min(steps, key=lambda step: step.octaves) if steps else None
-
-    def above(self, place: tuple[float, float]) -> float:
-        """Give the octaves by which a log2 place exceeds the hull and all that is smaller than its places.
-
-        It never falls as a place grows.
-        """
-        (_, most_x), (_, most_y) = self.box()
-        beyond = max(0.0, place[0] - most_x) + max(0.0, place[1] - most_y)
-        x, y = min(place[0], most_x), min(place[1], most_y)
-        tallest = max(corner[0] for corner in self.corners if corner[1] == most_y)
-        widest = max(corner[1] for corner in self.corners if corner[0] == most_x)
-        over, out = self.span(max(x, tallest), 0), self.span(max(y, widest), 1)
-        step = min(y - over[1] if over else 0.0, x - out[1] if out else 0.0)
-        return beyond + (step if step > _SLACK else 0.0)
 
     def clamp(self, place: tuple[float, float]) -> tuple[float, float]:
         """Bring a place into the hull: into the box of the hull, then back along the nearer axis."""

@@ -90,7 +90,7 @@ class FittedProfile:
         asked = self._ask(query, allow_prior)
         fit = self.by_layout.get(query.layout)
         if fit is None or fit.time is None:
-            return self._time_by_prior(asked, fit)
+            return self._time_by_prior(asked)
         _refuse_failed(fit, asked)
         for other in fit.other_ranks:
             if other.dp == query.dp and other.sample.place == asked.place:
@@ -171,13 +171,14 @@ class FittedProfile:
         if low == 0:
             one = self._query_at(1.0, seq_len_tokens, layout)
             need = self.memory_mib(one, allow_prior=allow_prior).high
-            raise refusals.does_not_fit(self._name, one, memory_mib, need)
+            raise refusals.does_not_fit(self.name, one, memory_mib, need)
         return low
 
     # ------------------------------------------------------------ inside
 
     @property
-    def _name(self) -> str:
+    def name(self) -> str:
+        """Give the words that refusals call the profile by."""
         return f"{self.profile.id} ({self.profile.phase} on {self.profile.hardware.gpu_class})"
 
     def _ask(self, query: Query, allow_prior: bool) -> Asked:
@@ -186,21 +187,47 @@ class FittedProfile:
             phase, query.batch_sequences, query.seq_len_tokens, query.prompt_tokens, query.output_tokens
         )
         if place is None or not all(math.isfinite(part) and part > 0 for part in place):
-            raise refusals.incomplete(self._name, query, phase)
-        return Asked(self._name, query, place, allow_prior)
+            raise refusals.incomplete(self.name, query, phase)
+        return Asked(self.name, query, place, allow_prior)
 
-    def _time_by_prior(self, asked: Asked, fit: LayoutFit | None) -> Estimate:
-        layout = asked.query.layout
-        if self._needs_physics(layout, asked.allow_prior) and self.prior is not None:
-            base = assumed_over_ranks(self.profile, self.prior.time_s(asked.place), asked)
-            source = _ONE
-        else:
-            source = self._other_layout(layout, asked.allow_prior, "time", fit).layout
+    def _time_by_prior(self, asked: Asked) -> Estimate:
+        source = self.time_source(asked.query.layout, allow_prior=asked.allow_prior)
+        if source is not None:
             base = self.time_s(_with_layout(asked.query, source), allow_prior=True)
+        else:
+            assert self.prior is not None
+            base = self.prior.time_s(asked.place)
+        return self.carried_time_s(base, asked, source)
+
+    def time_source(self, layout: Layout, *, allow_prior: bool) -> Layout | None:
+        """Name the measured layout that one without times is carried from; None: other models' prior."""
+        if self._needs_physics(layout, allow_prior) and self.prior is not None:
+            return None
+        return self._other_layout(layout, allow_prior, "time", self.by_layout.get(layout)).layout
+
+    def carried_time_s(self, base: Estimate, asked: Asked, source: Layout | None) -> Estimate:
+        """Carry a step's seconds in `source` (None: the prior's, on one GPU) over to the layout asked for."""
+        layout = asked.query.layout
+        if source is None:
+            base, source = assumed_over_ranks(self.profile, base, asked), _ONE
         if source == layout:
             return base
         tokens = asked.place[0] * (asked.place[1] if self.profile.phase in ("score", "train") else 1.0)
         return carried_time(base, self.profile, source, layout, tokens)
+
+    def memory_source(self, layout: Layout) -> Layout | None:
+        """Name the layout whose memory one without is carried from, priors allowed; None: the shape's."""
+        fit = self.by_layout.get(layout)
+        if self._engine_only(layout, True):
+            return None
+        if self._needs_physics(layout, True) and self.prior is not None:
+            return None if self.prior.memory is None else _ONE
+        if (fit is not None and fit.time is not None) or not any(each.memory_column for each in self.fits):
+            return None
+        try:
+            return self._other_layout(layout, True, "memory", fit).layout
+        except RefusedError:
+            return None
 
     def _memory_by_prior(self, asked: Asked, fit: LayoutFit | None) -> Estimate:
         layout, ranks = asked.query.layout, asked.query.dp
@@ -210,13 +237,13 @@ class FittedProfile:
                 return base if layout == _ONE else carried_memory(base, self.profile, _ONE, layout, ranks)
         elif not any(other.memory_column for other in self.fits):
             if not asked.allow_prior:
-                raise refusals.no_memory(self._name, asked.query)
+                raise refusals.no_memory(self.name, asked.query)
         elif fit is None or fit.time is None:
             source = self._other_layout(layout, asked.allow_prior, "memory", fit).layout
             base = self.memory_mib(_with_layout(asked.query, source), allow_prior=True)
             return carried_memory(base, self.profile, source, layout, ranks)
         elif not asked.allow_prior:
-            raise refusals.too_few(self._name, fit.layout, fit.samples, "memory")
+            raise refusals.too_few(self.name, fit.layout, fit.samples, "memory")
         return shape_memory(self.profile, layout, asked.place[0], asked.place[1], ranks)
 
     def _engine_only(self, layout: Layout, allow_prior: bool) -> bool:
@@ -242,8 +269,8 @@ class FittedProfile:
         ]
         if not allow_prior or not near:
             if fit is not None:
-                raise refusals.too_few(self._name, asked, fit.samples, what)
-            raise refusals.no_layout(self._name, asked, self.layouts, what, bool(near))
+                raise refusals.too_few(self.name, asked, fit.samples, what)
+            raise refusals.no_layout(self.name, asked, self.layouts, what, bool(near))
         return min(near, key=lambda other: (_octaves(other.layout, asked), other.layout))
 
     def _speedup(self, source: Layout, asked: Layout) -> Speedup:
@@ -273,12 +300,12 @@ class FittedProfile:
         curve = fit.time
         asked = self._ask(query, allow_prior)
         if curve is None:
-            raise refusals.too_few(self._name, query.layout, fit.samples, "time")
+            raise refusals.too_few(self.name, query.layout, fit.samples, "time")
         length = math.log2(asked.place[1])
         (_, _), (shortest, longest) = curve.domain.box()
         nearest = min(max(length, shortest), longest)
         if abs(nearest - length) > 1 + 1e-9 and not allow_prior:
-            raise refusals.outside(self._name, query, curve)
+            raise refusals.outside(self.name, query, curve)
         span = curve.domain.span(nearest, 1)
         return 1 if span is None else max(1, math.floor(2 ** span[1] + 1e-6))
 

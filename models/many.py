@@ -1,34 +1,41 @@
-"""Ask a fitted profile many questions at once: the same answers as one by one, ten times as fast.
+"""Ask a fitted profile many questions at once: the same answers as one by one, many times as fast.
 
-Places inside the measured hull are evaluated together by numpy; all others (measured places, places
-outside, priors, refusals) go through `FittedProfile`, so there is one set of rules. Answers made
-together name no rows.
+Places inside and outside the measured hull, other models' priors and layouts carried over are evaluated
+together by numpy; measured places and what is refused for itself go through `FittedProfile`. Rules
+that need more than a curve (data-parallel ranks, penalties of layouts) are the same functions as one by
+one. Answers made together name no rows.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from libra_plan.errors import RefusedError
+from libra_plan.models import refusals
+from libra_plan.models.answers import ONE_OCTAVE, Asked
+from libra_plan.models.conformal import MARGIN
 from libra_plan.models.curve import Curve, bounded
 from libra_plan.models.fit import FittedProfile
-from libra_plan.models.forms import Place, Places, places_of
+from libra_plan.models.forms import Places
 from libra_plan.models.layout_fit import LayoutFit
-from libra_plan.models.layout_prior import MEMORY_MARGIN
+from libra_plan.models.layout_prior import MEMORY_MARGIN, carried_memory
 from libra_plan.models.nnls import Array
+from libra_plan.models.parallelism import Layout
 from libra_plan.models.quantities import Estimate, Origin
 from libra_plan.models.query import Query
+from libra_plan.models.ranks import memory_over_ranks, time_over_ranks
+from libra_plan.models.reach_many import Reaches, reach_many
 from libra_plan.models.samples import place_of
 
 __all__ = ["Answer", "memory_many", "time_many"]
 
 Answer: TypeAlias = Estimate | RefusedError
-
 Flags: TypeAlias = NDArray[np.bool_]
 
 _CHUNK = 4096
@@ -41,12 +48,13 @@ def time_many(fitted: FittedProfile, queries: Sequence[Query], *, allow_prior: b
     def one(query: Query) -> Estimate:
         return fitted.time_s(query, allow_prior=allow_prior)
 
-    def together(fit: LayoutFit, places: Places, values: Array) -> Iterable[Estimate]:
-        assert fit.time is not None
-        bounds = (fit.time.inside_bounds(_place(row)) for row in places)
-        return (_interpolated(value, *pair, "s") for value, pair in zip(values, bounds, strict=True))
+    def of_layout(asked: _Rows) -> list[Answer | None]:
+        fit = fitted.by_layout.get(asked.layout)
+        if fit is None or fit.time is None:
+            return _times_by_prior(fitted, asked) if allow_prior else [None] * len(asked.queries)
+        return _from_curve(_Times(fitted, fit, fit.time), asked)
 
-    return _many(fitted, queries, one, lambda fit: fit.time, together)
+    return _many(fitted, queries, allow_prior, of_layout, one)
 
 
 def memory_many(
@@ -57,94 +65,147 @@ def memory_many(
     def one(query: Query) -> Estimate:
         return fitted.memory_mib(query, allow_prior=allow_prior)
 
-    def together(fit: LayoutFit, places: Places, values: Array) -> Iterable[Estimate]:
-        curve = fit.memory
-        assert curve is not None
-        smallest = min(sample.value for sample in curve.samples)
-        unseen = MEMORY_MARGIN if fit.memory_column == "peak_allocated_mib" else 1.0
-        uppers = fitted.bounds[fit.layout].inside(places)
-        for value, upper in zip(np.minimum(np.maximum(values, smallest), uppers), uppers, strict=True):
-            low = max(float(value) * math.exp(-curve.inside_low), smallest)
-            yield Estimate(float(value), low, float(upper) * unseen, "MiB", Origin.INTERPOLATED)
+    def of_layout(asked: _Rows) -> list[Answer | None]:
+        fit = fitted.by_layout.get(asked.layout)
+        if fit is None or fit.memory is None:
+            return _memories_by_prior(fitted, asked) if allow_prior else [None] * len(asked.queries)
+        return _from_curve(_Memories(fitted, fit, fit.memory), asked)
 
-    return _many(fitted, queries, one, lambda fit: fit.memory, together)
+    return _many(fitted, queries, allow_prior, of_layout, one)
 
 
-def _interpolated(value: float, low: float, high: float, unit: str) -> Estimate:
-    value = float(value)
-    return Estimate(value, value * math.exp(-low), value * math.exp(high), unit, Origin.INTERPOLATED)
+class _Rows:
+    """Questions of one layout whose places are complete: queries and places (rows, 3)."""
 
+    def __init__(self, name: str, queries: Sequence[Query], places: Places, allow_prior: bool) -> None:
+        self.name, self.queries, self.places, self.allow_prior = name, queries, places, allow_prior
 
-def _place(row: Array) -> Place:
-    return float(row[0]), float(row[1]), float(row[2])
+    @property
+    def layout(self) -> Layout:
+        """Give the layout of all of them."""
+        return self.queries[0].layout
+
+    def asked(self, row: int) -> Asked:
+        """Give one of them as it is asked alone."""
+        batch, length, output = self.places[row].tolist()
+        return Asked(self.name, self.queries[row], (batch, length, output), self.allow_prior)
 
 
 def _many(
     fitted: FittedProfile,
     queries: Sequence[Query],
+    allow_prior: bool,
+    of_layout: Callable[[_Rows], list[Answer | None]],
     one: Callable[[Query], Estimate],
-    curve_of: Callable[[LayoutFit], Curve | None],
-    together: Callable[[LayoutFit, Places, Array], Iterable[Estimate]],
 ) -> list[Answer]:
+    """Answer by layout and in pieces; a question that is not answered together is asked alone."""
     answers: list[Answer | None] = [None] * len(queries)
-    for fit in fitted.fits:
-        curve = curve_of(fit)
-        if curve is None:
-            continue
-        numbers, places = _inside(fitted, fit, curve, queries)
+    for numbers, places in _by_layout(fitted, queries):
         for start in range(0, len(numbers), _CHUNK):
-            part = places[start : start + _CHUNK]
-            values = curve.form.predict(part) * np.exp(bounded(curve.residual.log_factor(np.log2(part))))
-            made = together(fit, part, values)
-            for number, estimate in zip(numbers[start : start + _CHUNK], made, strict=True):
-                answers[number] = estimate
+            part = numbers[start : start + _CHUNK]
+            rows = _Rows(
+                fitted.name, [queries[number] for number in part], places[start : start + _CHUNK], allow_prior
+            )
+            for number, answer in zip(part, of_layout(rows), strict=True):
+                answers[number] = answer
     return [
-        _asked(one, query) if answer is None else answer
+        _asked(partial(one, query)) if answer is None else answer
         for query, answer in zip(queries, answers, strict=True)
     ]
 
 
-def _asked(one: Callable[[Query], Estimate], query: Query) -> Answer:
+def _asked(ask: Callable[[], Estimate]) -> Answer:
     try:
-        return one(query)
+        return ask()
     except RefusedError as refusal:
         return refusal
 
 
-def _inside(
-    fitted: FittedProfile, fit: LayoutFit, curve: Curve, queries: Sequence[Query]
-) -> tuple[list[int], Places]:
-    """Find the queries of this layout whose places lie strictly in the hull and were not measured."""
-    numbers: list[int] = []
-    rows: list[Place] = []
+def _by_layout(fitted: FittedProfile, queries: Sequence[Query]) -> Iterable[tuple[list[int], Places]]:
+    """Group complete questions by layout: their numbers and places."""
     phase = fitted.profile.phase
-    for number, query in enumerate(queries):
-        if query.layout != fit.layout or (phase == "train" and query.dp != fit.base_dp):
-            continue
+    groups: dict[tuple[int, ...], tuple[list[int], list[tuple[float, float, float]]]] = {}
+    for number, each in enumerate(queries):
         place = place_of(
-            phase, query.batch_sequences, query.seq_len_tokens, query.prompt_tokens, query.output_tokens
+            phase, each.batch_sequences, each.seq_len_tokens, each.prompt_tokens, each.output_tokens
         )
-        if place is not None and min(place) > 0 and place not in curve.measured_at:
+        if place is not None:
+            numbers, rows = groups.setdefault((each.tp, each.pp, each.cp, each.ep), ([], []))
             numbers.append(number)
             rows.append(place)
-    places = places_of(rows)
-    plain = _strictly_in(curve, places) & ~_failed(fit, places)
-    return [number for number, keep in zip(numbers, plain, strict=True) if keep], places[plain]
+    for numbers, rows in groups.values():
+        places = np.array(rows)
+        whole = (np.isfinite(places) & (places > 0)).all(axis=1)
+        yield [number for number, keep in zip(numbers, whole, strict=True) if keep], places[whole]
 
 
-def _strictly_in(curve: Curve, places: Places) -> Flags:
-    """Tell which places lie in the hull by more than rounding; a hull without area holds none."""
-    corners = np.asarray(curve.domain.corners)
-    least, most = curve.outputs
-    inside: Flags = (places[:, 2] >= least) & (places[:, 2] <= most)
-    inside &= np.isfinite(places).all(axis=1)
-    if len(corners) < 3:
-        return np.zeros(len(places), dtype=bool)
-    logs = np.log2(places[:, :2])
-    for start, end in zip(corners, np.roll(corners, -1, axis=0), strict=True):
-        along, towards = end - start, logs - start
-        inside &= along[0] * towards[:, 1] - along[1] * towards[:, 0] > 1e-9
-    return inside
+class _Times:
+    """Answers of a time curve, as `answers.time_from` and `FittedProfile.time_s` give them."""
+
+    def __init__(self, fitted: FittedProfile, fit: LayoutFit, curve: Curve) -> None:
+        self.fitted, self.fit, self.curve = fitted, fit, curve
+
+    def alone(self, query: Query, place: tuple[float, ...]) -> bool:
+        """Tell whether a question is about a measured step, at these ranks or others."""
+        if place in self.curve.measured_at:
+            return True
+        return any(each.dp == query.dp and each.sample.place == place for each in self.fit.other_ranks)
+
+    def estimates(self, rows: _Rows, away: Reaches, values: Array) -> Iterable[Answer]:
+        """Give value and bounds of every row."""
+        origins, low, high = _bounds(self.curve, rows, away, np.zeros(len(values), dtype=bool))
+        return _made(rows, self.curve, origins, (values, values * np.exp(-low), values * np.exp(high)), "s")
+
+    def over_ranks(self, estimate: Estimate, asked: Asked) -> Estimate:
+        """Carry an answer to the data-parallel ranks asked for."""
+        return time_over_ranks(self.fitted.profile, self.fit, estimate, asked)
+
+
+class _Memories:
+    """Answers of a memory curve, as `answers.memory_from` and `FittedProfile.memory_mib` give them."""
+
+    def __init__(self, fitted: FittedProfile, fit: LayoutFit, curve: Curve) -> None:
+        self.fitted, self.fit, self.curve = fitted, fit, curve
+
+    def alone(self, query: Query, place: tuple[float, ...]) -> bool:
+        """Tell whether a question is about a measured step."""
+        return place in self.curve.measured_at
+
+    def estimates(self, rows: _Rows, away: Reaches, values: Array) -> Iterable[Answer]:
+        """Give value and bounds of every row."""
+        bound, inside = self.fitted.bounds[self.fit.layout], away.octaves == 0
+        origins, low, _ = _bounds(self.curve, rows, away, ~inside & bound.covered(rows.places))
+        smallest, upper = min(sample.value for sample in self.curve.samples), bound.anywhere(rows.places)
+        least = np.where(inside, smallest, np.maximum(bound.least(rows.places), smallest))
+        value = np.minimum(np.maximum(values, least), upper)
+        bottom = np.maximum(value * np.exp(-low), smallest)
+        unseen = MEMORY_MARGIN if self.fit.memory_column == "peak_allocated_mib" else 1.0
+        return _made(rows, self.curve, origins, (value, bottom, upper * unseen), "MiB")
+
+    def over_ranks(self, estimate: Estimate, asked: Asked) -> Estimate:
+        """Carry an answer to the data-parallel ranks asked for."""
+        return memory_over_ranks(self.fitted.profile, self.fit, estimate, asked)
+
+
+def _from_curve(source: _Times | _Memories, rows: _Rows) -> list[Answer | None]:
+    answers: list[Answer | None] = [None] * len(rows.queries)
+    fit, curve = source.fit, source.curve
+    known = zip(rows.queries, map(tuple, rows.places.tolist()), strict=True)
+    plain = ~np.array([source.alone(query, place) for query, place in known]) & ~_failed(fit, rows.places)
+    numbers = np.flatnonzero(plain).tolist()
+    if not numbers:
+        return answers
+    own = _Rows(rows.name, [rows.queries[number] for number in numbers], rows.places[plain], rows.allow_prior)
+    away = reach_many(curve, own.places)
+    correction = np.exp(bounded(curve.residual.log_factor(np.log2(away.held_at))))
+    made = source.estimates(own, away, curve.form.predict(own.places) * correction)
+    alone_dp = fit.base_dp if source.fitted.profile.phase == "train" else None
+    for row, (number, answer) in enumerate(zip(numbers, made, strict=True)):
+        if alone_dp is None or own.queries[row].dp == alone_dp or isinstance(answer, RefusedError):
+            answers[number] = answer
+        else:
+            answers[number] = _asked(partial(source.over_ranks, answer, own.asked(row)))
+    return answers
 
 
 def _failed(fit: LayoutFit, places: Places) -> Flags:
@@ -152,3 +213,78 @@ def _failed(fit: LayoutFit, places: Places) -> Flags:
     for known in fit.failed_at:
         failed |= (places >= np.asarray(known)).all(axis=1)
     return failed
+
+
+def _bounds(
+    curve: Curve, rows: _Rows, away: Reaches, covered: Flags
+) -> tuple[list[Origin | None], Array, Array]:
+    """Give origins (None: refused) and the ln factors below and above; `covered` counts as one octave off."""
+    inside = away.octaves == 0
+    near = ~inside & (covered | (away.octaves <= ONE_OCTAVE))
+    inner_low, inner_high = curve.inside_bounds_many(rows.places)
+    extra = np.where(near, 0.0, MARGIN * away.total_octaves)
+    low = np.where(inside, inner_low, curve.outside_low + extra)
+    high = np.where(inside, inner_high, curve.outside_high + extra)
+    far = Origin.ASSUMED if rows.allow_prior else None
+    origins = [
+        Origin.INTERPOLATED if within else Origin.EXTRAPOLATED if beside else far
+        for within, beside in zip(inside.tolist(), near.tolist(), strict=True)
+    ]
+    return origins, low, high
+
+
+def _made(
+    rows: _Rows,
+    curve: Curve,
+    origins: Sequence[Origin | None],
+    numbers: tuple[Array, Array, Array],
+    unit: str,
+) -> Iterable[Answer]:
+    columns = zip(*(each.tolist() for each in numbers), strict=True)
+    for query, origin, (value, low, high) in zip(rows.queries, origins, columns, strict=True):
+        if origin is None:
+            yield refusals.outside(rows.name, query, curve)
+        else:
+            yield Estimate(value, low, high, unit, origin)
+
+
+def _times_by_prior(fitted: FittedProfile, rows: _Rows) -> list[Answer | None]:
+    """Carry what other models or another layout take over to a layout without times of its own."""
+    try:
+        source = fitted.time_source(rows.layout, allow_prior=True)
+    except RefusedError:
+        return [None] * len(rows.queries)
+    if source is None:
+        assert fitted.prior is not None
+        bases: Sequence[Answer] = fitted.prior.times_s(rows.places)
+    else:
+        bases = time_many(fitted, _with_layout(rows.queries, source), allow_prior=True)
+    return [
+        base
+        if isinstance(base, RefusedError)
+        else _asked(partial(fitted.carried_time_s, base, rows.asked(row), source))
+        for row, base in enumerate(bases)
+    ]
+
+
+def _memories_by_prior(fitted: FittedProfile, rows: _Rows) -> list[Answer | None]:
+    """Carry memory over where other models or another layout give it; the shape alone is asked alone."""
+    source = fitted.memory_source(rows.layout)
+    if source is None:
+        return [None] * len(rows.queries)
+    if fitted.prior is not None and not fitted.layouts:
+        bases: Sequence[Answer] = fitted.prior.memories_mib(rows.places)
+    else:
+        bases = memory_many(fitted, _with_layout(rows.queries, source), allow_prior=True)
+    if source == rows.layout:
+        return list(bases)
+    return [
+        base
+        if isinstance(base, RefusedError)
+        else carried_memory(base, fitted.profile, source, rows.layout, query.dp)
+        for base, query in zip(bases, rows.queries, strict=True)
+    ]
+
+
+def _with_layout(queries: Sequence[Query], layout: Layout) -> list[Query]:
+    return [replace(query, tp=layout.tp, pp=layout.pp, cp=layout.cp, ep=layout.ep) for query in queries]

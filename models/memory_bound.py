@@ -16,10 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from libra_plan.models.conformal import MARGIN
-from libra_plan.models.curve import REPEAT_NOISE, Curve, log_place
+from libra_plan.models.curve import REPEAT_NOISE, Curve
 from libra_plan.models.forms import Place, Places, places_of
 from libra_plan.models.memory_reserve import RUN_RESERVE, RunReserve
 from libra_plan.models.nnls import Array
+from libra_plan.models.reach_many import above_many
 
 __all__ = ["MemoryBound"]
 
@@ -43,22 +44,29 @@ class MemoryBound:
 
     def at(self, places: Sequence[Place]) -> Array:
         """Bound the peaks of places anywhere, MiB; the margin grows with the octaves above the measured."""
-        return self._upper(places_of(places), np.array([self._log_error(place) for place in places]))
+        return self.anywhere(places_of(places))
 
-    def inside(self, places: Places) -> Array:
-        """Bound the peaks of places (rows, 3) within the measured hull, MiB."""
-        return self._upper(places, np.full(len(places), self._curve.inside_high))
+    def anywhere(self, places: Places) -> Array:
+        """Bound the peaks of places (rows, 3) anywhere, MiB, as `at` does."""
+        return self._upper(places, self._log_errors(places))
 
-    def least(self, place: Place) -> float:
+    def least(self, places: Places) -> Array:
         """Give the largest measured peak of a run no larger in any part, MiB; 0 without one."""
-        return float(np.where(_at_most(self._at, places_of([place]))[0], self._values, 0.0).max())
+        largest: Array = np.where(_at_most(self._at, places), self._values, 0.0).max(axis=1)
+        return largest
 
-    def _log_error(self, place: Place) -> float:
+    def covered(self, places: Places) -> NDArray[np.bool_]:
+        """Tell which places a measured run at least as large in all parts bounds."""
+        held: NDArray[np.bool_] = np.any(_at_most(places, self._at), axis=0)
+        return held
+
+    def _log_errors(self, places: Places) -> Array:
         curve = self._curve
-        above = curve.domain.above(log_place(place)) + max(0.0, np.log2(place[2] / curve.outputs[1]))
-        if above == 0.0:
-            return curve.inside_high
-        return curve.outside_high + (MARGIN * above if above > 1 + 1e-9 else 0.0)
+        beyond = np.maximum(0.0, np.log2(places[:, 2] / curve.outputs[1]))
+        above = above_many(curve.domain, np.log2(places[:, :2])) + beyond
+        outside = curve.outside_high + np.where(above > 1 + 1e-9, MARGIN * above, 0.0)
+        errors: Array = np.where(above == 0.0, curve.inside_high, outside)
+        return errors
 
     def _upper(self, places: Places, log_errors: Array) -> Array:
         formed = np.maximum(self._curve.form.predict(places) * self._worst, self._smallest)

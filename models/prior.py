@@ -10,7 +10,6 @@ below that either. Used only where the user allows priors; every answer is marke
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -22,7 +21,7 @@ from libra_plan.models.conformal import MARGIN
 from libra_plan.models.curve import AnyForm, Curve, Sample
 from libra_plan.models.decode import DecodeForm
 from libra_plan.models.engine_memory import kv_mib_per_token
-from libra_plan.models.forms import Place, places_of
+from libra_plan.models.forms import Place, Places, places_of
 from libra_plan.models.layout_fit import LayoutFit
 from libra_plan.models.memory import CacheForm, ChunkForm
 from libra_plan.models.nnls import relative_nnls
@@ -76,9 +75,18 @@ class PhysicsPrior:
 
         Never below what the GPU's data sheet allows: an answer raised to it names the sheet in `rows`.
         """
-        guess = self._guess(self.time, place, "s", TIME_ERROR).scaled(self.time_scale)
-        least = roofline_s(self.profile, places_of([place]))
-        return guess if least is None else _raised(guess, float(least[0]), self.floor_note)
+        return self.times_s(places_of([place]))[0]
+
+    def times_s(self, places: Places) -> list[Estimate]:
+        """Guess the seconds of one step at many places (rows, 3)."""
+        guesses = self._guesses(self.time, places, "s", TIME_ERROR, self.time_scale)
+        least = roofline_s(self.profile, places)
+        if least is None:
+            return guesses
+        return [
+            _raised(guess, floor, self.floor_note)
+            for guess, floor in zip(guesses, least.tolist(), strict=True)
+        ]
 
     @property
     def floor_note(self) -> str:
@@ -88,22 +96,29 @@ class PhysicsPrior:
 
     def memory_mib(self, place: Place) -> Estimate:
         """Guess the peak MiB per GPU."""
+        return self.memories_mib(places_of([place]))[0]
+
+    def memories_mib(self, places: Places) -> list[Estimate]:
+        """Guess the peak MiB per GPU at many places (rows, 3)."""
         if self.memory is None:
             raise RefusedError(
                 f"{self.profile.id}: no donor measured memory",
                 got=", ".join(self.donors),
                 way_out="measure memory with `libra-plan profile measure`",
             )
-        return self._guess(self.memory, place, "MiB", _MEMORY_ERROR).scaled(self.memory_scale)
+        return self._guesses(self.memory, places, "MiB", _MEMORY_ERROR, self.memory_scale)
 
-    def _guess(self, form: AnyForm | TrainingPeak, place: Place, unit: str, error: float) -> Estimate:
-        value = float(form.predict(places_of([place]))[0])
-        beyond = [
-            max(0.0, math.log2(asked / known)) for asked, known in zip(place, self.largest, strict=True)
+    def _guesses(
+        self, form: AnyForm | TrainingPeak, places: Places, unit: str, error: float, scale: float
+    ) -> list[Estimate]:
+        values = form.predict(places) * scale
+        beyond = np.maximum(np.log2(places / np.array(self.largest)), 0.0).sum(axis=1)
+        factors = np.exp(error + MARGIN * beyond)
+        columns = (values.tolist(), (values / factors).tolist(), (values * factors).tolist())
+        return [
+            Estimate(value, low, high, unit, Origin.ASSUMED, self.donors)
+            for value, low, high in zip(*columns, strict=True)
         ]
-        error += MARGIN * sum(beyond)
-        low, high = value * math.exp(-error), value * math.exp(error)
-        return Estimate(value, low, high, unit, Origin.ASSUMED, self.donors)
 
 
 def _raised(guess: Estimate, least: float, note: str) -> Estimate:

@@ -46,7 +46,9 @@ class Question:
     def identity(self) -> tuple[object, ...]:
         """Give all that decides which profile answers."""
         stated = (self.phase, self.model, self.precision, self.recompute, self.mode)
-        return (*stated, self.framework, self.gpu_class, self.profile, self.query.layout)
+        query = self.query
+        layout = (query.tp, query.pp, query.cp, query.ep)  # as numbers: a Layout checks itself
+        return (*stated, self.framework, self.gpu_class, self.profile, layout)
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,7 +77,7 @@ def test_many_places_are_bounded_like_one():
     bound = fitted.bounds[Layout()]
     rows = [(float(b), float(s), 1.0) for b in (1, 2) for s in (600, 1500, 4000)]
     assert bound.at(rows) == pytest.approx([float(bound.at([row])[0]) for row in rows])
-    assert bound.inside(np.array(rows)) == pytest.approx(bound.at(rows))
+    assert bound.anywhere(np.array(rows)) == pytest.approx(bound.at(rows))
 
 
 def test_outside_the_value_is_no_less_than_a_smaller_measured_run():
