@@ -7,8 +7,10 @@ from dataclasses import replace
 
 from libra_plan.errors import WorkloadError
 from libra_plan.models.clusters import resolve_gpu
+from libra_plan.models.corrections_file import CorrectionsFile
 from libra_plan.models.fit import FittedProfile, fit_profile
 from libra_plan.models.topology import Cluster
+from libra_plan.planner.pricing.corrected import corrected_role, corrected_sharing
 from libra_plan.planner.pricing.joint import priced_sharing
 from libra_plan.planner.pricing.options import Prices, Refusals, role_options
 from libra_plan.planner.pricing.stages import TRAINING
@@ -46,13 +48,15 @@ def price(
     allow_prior: bool = False,
     at_steps_ahead: int | None = None,
     budget_per_hour: float | None = None,
+    corrections: CorrectionsFile | None = None,
 ) -> Problem:
     """Price every task of a folder's workload on a cluster.
 
     `fit` turns a loaded profile into its model (default: fit it now); each profile is fitted once.
     `seed` sets the order in which trajectories meet prompts and replicas. `allow_prior` lets models
     answer outside what was measured, with wider bounds. `at_steps_ahead` prices the step so many
-    steps from now, with responses as long as each task's `history_tokens` foretell.
+    steps from now, with responses as long as each task's `history_tokens` foretell. `corrections`
+    multiply the stage times of the roles they were observed for, inside what was measured.
     """
     if folder.workload is None:
         raise WorkloadError("the folder has no workload.yaml", got=str(folder.path), way_out="write one")
@@ -68,9 +72,14 @@ def price(
     works = {
         spec.id: work_of(spec, _traces(spec, folder), seed, at_steps_ahead) for spec in folder.workload.tasks
     }
-    tasks = tuple(_task(spec, works[spec.id], prices, horizon_s) for spec in folder.workload.tasks)
+    tasks = tuple(
+        _task(spec, works[spec.id], prices, horizon_s, corrections) for spec in folder.workload.tasks
+    )
     specs = {spec.id: spec for spec in folder.workload.tasks}
-    sharing = tuple(priced_sharing(each, specs, works, prices, seed) for each in folder.workload.sharing)
+    sharing = tuple(
+        corrected_sharing(priced_sharing(each, specs, works, prices, seed), corrections)
+        for each in folder.workload.sharing
+    )
     quotas = tuple(
         Quota(team, quota.gpus, tuple(quota.gpus_of_class.items()))
         for team, quota in folder.workload.quotas.items()
@@ -108,9 +117,18 @@ def _once(fit: Callable[[LoadedProfile], FittedProfile]) -> Callable[[LoadedProf
     return fitted
 
 
-def _task(spec: TaskSpec, work: TaskWork, prices: Prices, horizon_s: float) -> Task:
+def _task(
+    spec: TaskSpec,
+    work: TaskWork,
+    prices: Prices,
+    horizon_s: float,
+    corrections: CorrectionsFile | None,
+) -> Task:
     coupling = Coupling(CouplingKind(spec.coupling.kind), spec.coupling.staleness_steps, spec.coupling.groups)
-    roles = tuple(_role(role, work, coupling, prices) for role in spec.roles)
+    roles = tuple(
+        corrected_role(_role(role, work, coupling, prices), spec.id, role.profiles, corrections)
+        for role in spec.roles
+    )
     trains = any(role.kind in TRAINING for role in spec.roles)
     rollouts = [
         prices.profiles[name]

@@ -1,10 +1,16 @@
-"""Plan which GPUs each role of each RL post-training task gets, and prove how good the plan is."""
+"""Plan which GPUs each role of each RL post-training task gets, and prove how good the plan is.
+
+What training loops call is here and loads when it is first used: the handover of a role
+(`planner/handover/worker.py`), `counter` for what a loop gets done (`planner/telemetry/counters.py`),
+and `recommend_batch` for the batch that memory allows (`models/batch_control.py`).
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from libra_plan.models.batch_control import recommend_batch
     from libra_plan.planner.handover.worker import (
         await_release,
         checkpoint_requested,
@@ -13,6 +19,7 @@ if TYPE_CHECKING:
         save_complete,
         step_folder,
     )
+    from libra_plan.planner.telemetry.counters import counter
 
 __version__ = "0.1.0"
 
@@ -20,7 +27,9 @@ __all__ = [
     "__version__",
     "await_release",
     "checkpoint_requested",
+    "counter",
     "latest_complete",
+    "recommend_batch",
     "report",
     "save_complete",
     "step_folder",
@@ -28,7 +37,15 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Load what training loops call (`planner/handover/worker.py`) when it is first used."""
+    """Load what training loops call when it is first used."""
+    if name == "counter":
+        from libra_plan.planner.telemetry.counters import counter
+
+        return counter
+    if name == "recommend_batch":
+        from libra_plan.models.batch_control import recommend_batch
+
+        return recommend_batch
     if name in __all__:
         from libra_plan.planner.handover import worker
 

@@ -1,0 +1,125 @@
+"""Follow how far observed times are from a cost model's: a factor, its error, and when it changed.
+
+The logarithm of observed over predicted is followed by an exponentially weighted mean and variance.
+A two-sided CUSUM (Page 1954) of the standardised deviations finds a change: the mean then starts
+anew from the observations since the change began, so that an old law does not linger.
+"""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+__all__ = ["ALPHA", "Correction", "observe"]
+
+ALPHA = 0.05
+"""Weight of a new observation: the mean covers about the last 2/α − 1 = 39."""
+_LEAST = 8
+"""Observations before a factor is used or a change is looked for."""
+_SLACK, _ALARM = 0.5, 8.0
+"""CUSUM in standard deviations: so much is let pass each time, and so much raises the alarm. How soon
+it finds a change and how often a false one: benchmarks/telemetry.py."""
+_LEAST_SPREAD = 0.01
+"""Repeats of one measurement vary by a percent: steadier observations are not taken to be better."""
+_Z = 1.645  # 90 %, as all bounds of times
+
+
+class _Side(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One side of the CUSUM: its sum, and number, Σ and Σ² of the observations since it was 0."""
+
+    cusum: float = 0.0
+    number: int = 0
+    total: float = 0.0
+    squares: float = 0.0
+
+
+class Correction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is known of one role: `mean` and `variance` of ln(observed ÷ predicted), and their weight.
+
+    `observations` are those since the last change, `changes` how often the law changed. `last` is
+    the newest deviation from the mean and `covariance` that of successive ones: observations that
+    resemble each other are worth fewer.
+    """
+
+    mean: float = 0.0
+    variance: float = 0.0
+    observations: int = 0
+    changes: int = 0
+    last: float = 0.0
+    covariance: float = 0.0
+    up: _Side = _Side()
+    down: _Side = _Side()
+
+    @property
+    def known(self) -> bool:
+        """Tell whether there are enough observations to correct anything."""
+        return self.observations >= _LEAST
+
+    @property
+    def factor(self) -> float:
+        """Give observed ÷ predicted, 1 while too little is known."""
+        return math.exp(self.mean) if self.known else 1.0
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """Give the bounds of the factor that hold 90 % of the time."""
+        if not self.known:
+            return 1.0, 1.0
+        error = _Z * self.spread / math.sqrt(self.effective)
+        return math.exp(self.mean - error), math.exp(self.mean + error)
+
+    @property
+    def effective(self) -> float:
+        """Give the number of independent observations that the mean is worth, at least 1.
+
+        n (1 − ρ) ÷ (1 + ρ) with ρ the correlation of successive ones (AR(1)), n ≤ 2/α − 1.
+        """
+        alike = min(max(self.covariance / self.spread**2, 0.0), 0.95)
+        return max(min(self.observations, 2 / ALPHA - 1) * (1 - alike) / (1 + alike), 1.0)
+
+    @property
+    def spread(self) -> float:
+        """Give the standard deviation of single observations, as a logarithm."""
+        return max(math.sqrt(self.variance), _LEAST_SPREAD)
+
+
+def observe(state: Correction, observed_s: float, predicted_s: float) -> Correction:
+    """Take in one observation; both times above 0, seconds."""
+    value = math.log(observed_s / predicted_s)
+    if state.known:
+        score = (value - state.mean) / state.spread
+        up, down = _sided(state.up, score, value), _sided(state.down, -score, value)
+        for side in (up, down):
+            if side.cusum > _ALARM:
+                return _restarted(side, state.changes + 1)
+    else:
+        up = down = _Side()
+    number = state.observations + 1
+    weight = max(ALPHA, 1.0 / number)  # a plain mean until the weights are those of the long run
+    shift = value - state.mean
+    return Correction(
+        state.mean + weight * shift,
+        (1 - weight) * (state.variance + weight * shift * shift),
+        number,
+        state.changes,
+        shift,
+        state.covariance + weight * (shift * state.last - state.covariance),
+        up,
+        down,
+    )
+
+
+def _sided(side: _Side, score: float, value: float) -> _Side:
+    """Move one side on; a sum that falls to 0 forgets."""
+    cusum = side.cusum + score - _SLACK
+    if cusum <= 0:
+        return _Side()
+    return _Side(cusum, side.number + 1, side.total + value, side.squares + value * value)
+
+
+def _restarted(side: _Side, changes: int) -> Correction:
+    """Begin anew with what was observed since the change began."""
+    mean = side.total / side.number
+    variance = max(side.squares / side.number - mean * mean, 0.0)
+    return Correction(mean, variance, side.number, changes)

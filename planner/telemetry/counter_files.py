@@ -1,0 +1,139 @@
+"""The files counters write: one per process, whole lines only, never one of another process.
+
+Only the standard library is imported: training loops load this.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from contextlib import suppress
+from dataclasses import dataclass
+
+__all__ = ["CounterFile", "Identity"]
+
+SCHEMA_VERSION = 1
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Whose work a process counts; `layout` are pairs like ("tp", 2)."""
+
+    task: str
+    role: str
+    dp_rank: int
+    rank: int
+    layout: tuple[tuple[str, int], ...] = ()
+
+
+class CounterFile:
+    """Appends lines to a file that no other process has, and starts a new one when it is full.
+
+    The name has the process id and a number that is free: an id that the system gives out again
+    gets another number. A line goes out in one write; after one that went out in part, or not at
+    all, the next line begins on a line of its own.
+    """
+
+    def __init__(self, folder: str, identity: Identity, most_bytes: int, keep: int) -> None:
+        self._folder, self._identity, self._most, self._keep = folder, identity, most_bytes, max(keep, 1)
+        self.error: str | None = None
+        self._handle: int | None = None
+        self._source: str | None = None
+        self._written, self._torn, self._failures = 0, False, 0
+        self._paths: list[str] = []
+
+    def write(self, line: dict[str, object]) -> bool:
+        """Append a line; False, with `error` set, when the system refuses."""
+        try:
+            if self._handle is None or self._written >= self._most:
+                self._open()
+            text = json.dumps(self._named(line), separators=(",", ":"), allow_nan=False)
+            data = (b"\n" if self._torn else b"") + text.encode() + b"\n"
+            assert self._handle is not None
+            done = os.write(self._handle, data)
+            self._written += done
+            if done < len(data):
+                self._torn = True
+                raise OSError("the line went out in part: no space left")
+        except (OSError, ValueError) as problem:
+            self._failures += 1
+            self._say(problem)
+            return False
+        self._torn, self.error = False, None
+        return True
+
+    def close(self) -> None:
+        """Close the file; the next write opens another."""
+        if self._handle is not None:
+            with suppress(OSError):
+                os.close(self._handle)
+        self._handle = None
+
+    def forked(self) -> None:
+        """Let go of the parent's file, in a forked process."""
+        self.close()
+        self._source, self._paths, self._torn, self._failures, self.error = None, [], False, 0, None
+
+    def _named(self, line: dict[str, object]) -> dict[str, object]:
+        own = self._identity
+        named: dict[str, object] = {"schema_version": SCHEMA_VERSION, "task": own.task, "role": own.role}
+        named |= {"dp_rank": own.dp_rank, "rank": own.rank, "source": self._source, "clock": _clock_name()}
+        named |= dict(own.layout)
+        if self._failures:
+            named["write_errors"] = self._failures
+        return named | line
+
+    def _open(self) -> None:
+        """Open the first free number; the file before it is closed, the oldest beyond `keep` removed."""
+        own, process = self._identity, f"{_host()}-{os.getpid()}"
+        os.makedirs(self._folder, exist_ok=True)  # noqa: PTH103 - pathlib takes longer to load than the rest
+        head = _UNSAFE.sub("_", f"{own.task}-{own.role}-dp{own.dp_rank}-rank{own.rank}-{process}")
+        number, handle = len(self._paths), None
+        while handle is None:
+            path = os.path.join(self._folder, f"{head}-{number:04d}.jsonl")  # noqa: PTH118
+            try:
+                handle = os.open(
+                    path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644
+                )
+            except FileExistsError:
+                number += 1
+        self.close()
+        self._handle, self._written, self._torn = handle, 0, False
+        self._source = self._source or f"{process}-{number:04d}"
+        self._paths.append(path)
+        for old in self._paths[: -self._keep]:
+            with suppress(OSError):
+                os.unlink(old)  # noqa: PTH108
+
+    def _say(self, problem: Exception) -> None:
+        first, self.error = self.error is None, str(problem)
+        if first:
+            import logging
+
+            logging.getLogger(__name__).warning(
+                "counts of %s/%s cannot be written (%s); they are kept for the next line",
+                self._identity.task,
+                self._identity.role,
+                problem,
+            )
+
+
+def _host() -> str:
+    return os.uname().nodename
+
+
+def _clock_name() -> str:
+    """Name the clock: processes of one boot of one machine share it, so their seconds compare."""
+    global _boot  # noqa: PLW0603 - read once
+    if _boot is None:
+        try:
+            with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:  # noqa: PTH123
+                _boot = f"{_host()}-{file.read(8)}"
+        except OSError:
+            _boot = f"{_host()}-{os.getpid()}"
+    return _boot
+
+
+_boot: str | None = None

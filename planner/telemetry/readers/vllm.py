@@ -1,0 +1,129 @@
+"""vLLM's `/metrics` page, fetched again and again, in the Prometheus text format.
+
+    while sleep 10; do echo "# scrape $(date +%s.%N)"; curl -s localhost:8000/metrics; done >> vllm.prom
+
+Names as in vLLM 0.9 to 0.12 (`vllm/v1/metrics/loggers.py`): counters
+`vllm:generation_tokens_total`, `vllm:prompt_tokens_total`, `vllm:request_success_total`; gauges
+`vllm:num_requests_running` and `vllm:num_requests_waiting`; sums of `vllm:request_prompt_tokens` and
+`vllm:request_generation_tokens`. Every value of the label `engine` is a data-parallel rank. A counter
+that fell was reset by a restart, and what it shows was done since.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+
+from libra_plan.planner.telemetry.readers.base import Reader, ReaderFacts
+from libra_plan.planner.telemetry.windows import Rejected, Window
+from libra_plan.profiles.importers.records import Source
+
+__all__ = ["READER", "samples_of"]
+
+_SCRAPE = re.compile(r"# scrape ([0-9.]+)\s*$")
+_SAMPLE = re.compile(r"([A-Za-z_:][\w:]*)(?:\{(.*)\})?\s+(\S+)(?:\s+-?\d+)?\s*$")
+_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+_PREFIX = "vllm:"
+
+Page = dict[tuple[int, str], float]
+"""Values by engine and name, without the prefix; series that differ in other labels added up."""
+
+
+def samples_of(text: str) -> Iterator[tuple[str, dict[str, str], float]]:
+    """Read the samples of a page in the Prometheus text format: name, labels, value."""
+    for line in text.splitlines():
+        found = None if line.startswith("#") else _SAMPLE.match(line)
+        if found is None:
+            continue
+        try:
+            value = float(found[3])
+        except ValueError:
+            continue
+        if math.isfinite(value):
+            yield found[1], dict(_LABEL.findall(found[2] or "")), value
+
+
+def _read(source: Source, facts: ReaderFacts, rejected: list[Rejected]) -> Iterator[Window]:
+    before: tuple[float, Page] | None = None
+    for where, at_s, page in _pages(source):
+        if before is not None and at_s <= before[0]:
+            rejected.append(Rejected(where, f"the clock went back, from {before[0]:g} to {at_s:g} s"))
+        elif not page:
+            rejected.append(Rejected(where, f"no metric begins with {_PREFIX}: the engine was down"))
+            continue
+        elif before is not None:
+            for engine in sorted({engine for engine, _ in page}):
+                yield _window(facts.task, engine, before, (at_s, page))
+        before = (at_s, page)
+
+
+def _pages(source: Source) -> Iterator[tuple[str, float, Page]]:
+    for name, text in source.texts:
+        at_s: float | None = None
+        where = ""
+        lines: list[str] = []
+        for number, line in enumerate(text.splitlines(), start=1):
+            mark = _SCRAPE.match(line)
+            if mark is None:
+                lines.append(line)
+                continue
+            if at_s is not None:
+                yield where, at_s, _page("\n".join(lines))
+            at_s, where, lines = float(mark[1]), f"{name}:{number}", []
+        if at_s is not None and text.endswith("\n"):  # else the last page is torn
+            yield where, at_s, _page("\n".join(lines))
+
+
+def _page(text: str) -> Page:
+    page: Page = {}
+    for name, labels, value in samples_of(text):
+        if name.startswith(_PREFIX) and not name.endswith("_bucket"):
+            engine = labels.get("engine", "0")
+            key = (int(engine) if engine.isdigit() else 0, name.removeprefix(_PREFIX))
+            page[key] = page.get(key, 0.0) + value
+    return page
+
+
+def _window(task: str, engine: int, before: tuple[float, Page], after: tuple[float, Page]) -> Window:
+    (start_s, then), (end_s, now) = before, after
+    delta = {
+        name: _grown(then.get((own, name)), value) for (own, name), value in now.items() if own == engine
+    }
+    waiting, running = now.get((engine, "num_requests_waiting")), now.get((engine, "num_requests_running"))
+    queues = {} if waiting is None else {"rollout": waiting}
+    finished = delta.get("request_success_total")
+    return Window(
+        start_s=start_s,
+        end_s=end_s,
+        utc_s=end_s,
+        task=task,
+        role="rollout",
+        dp_rank=engine,
+        rank=engine,
+        source=f"engine-{engine}",
+        clock="scrapes",
+        tokens=delta.get("generation_tokens_total"),
+        samples=finished,
+        queues=queues,
+        longest=queues,
+        batch_sequences=running or None,
+        seq_len_tokens=_mean_context(delta),
+    )
+
+
+def _grown(then: float | None, now: float) -> float:
+    """Give by how much a counter grew; one that fell, or is new, began at 0 within the window."""
+    return now if then is None or now < then else now - then
+
+
+def _mean_context(delta: Mapping[str, float]) -> float | None:
+    """Give the mean context while decoding, tokens: prompt and half of what was written."""
+    prompts, outputs = delta.get("request_prompt_tokens_sum"), delta.get("request_generation_tokens_sum")
+    finished = delta.get("request_generation_tokens_count")
+    if not finished or prompts is None or outputs is None:
+        return None
+    return (prompts + outputs / 2) / finished
+
+
+READER = Reader("vllm", "vLLM's /metrics pages, one after the other", (".prom", ".txt"), _read)
