@@ -16,10 +16,12 @@ from libra_plan.cli import (
     manifest_verbs,
     monitor_verbs,
     plan_verbs,
+    profile_drift,
     profile_sources,
     profile_verbs,
     render,
     schema_verb,
+    throughput_verbs,
 )
 from libra_plan.cli.faults import Interrupted, UsageFault, line_of
 from libra_plan.cli.settings import default_map, name_variables, unknown_variables
@@ -49,8 +51,10 @@ plan_verbs.register(app)
 manifest_verbs.register(app)
 monitor_verbs.register(app)
 schema_verb.register(app)
+throughput_verbs.register(app)
 app.add_typer(profile_verbs.app, name="profile")
 profile_sources.register(profile_verbs.app)
+profile_drift.register(profile_verbs.app)
 
 
 def _version(asked: bool) -> None:

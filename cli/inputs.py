@@ -14,6 +14,7 @@ from libra_plan.errors import ClusterError, InputError, Where, WorkloadError
 from libra_plan.profiles.counting import counted
 
 if TYPE_CHECKING:
+    from libra_plan.cli.observed import Observed
     from libra_plan.models.fit import FittedProfile
     from libra_plan.models.topology import Cluster
     from libra_plan.planner.manifests.manifest import Manifest
@@ -54,10 +55,11 @@ def read_inputs(
     allow_prior: bool = False,
     seed: int = 0,
     ahead_steps: int | None = None,
+    observed: Observed | None = None,
 ) -> Inputs:
     """Load a profiles folder and price its workload on the cluster the flags name.
 
-    `parent` is the manifest of the running plan.
+    `parent` is the manifest of the running plan, `observed` what corrects the stage times.
     """
     from libra_plan.planner.manifests.document import placements_of
     from libra_plan.planner.pricing import price
@@ -83,7 +85,10 @@ def read_inputs(
         seed=seed,
         allow_prior=allow_prior,
         at_steps_ahead=ahead_steps,
+        corrections=None if observed is None else observed.file,
     )
+    if observed is not None:
+        problem = observed.noted(problem)
     return Inputs(folder, cluster, problem, parent)
 
 

@@ -12,6 +12,7 @@ import typer
 from libra_plan.cli import render
 from libra_plan.cli.faults import printable, writing
 from libra_plan.cli.inputs import ClusterFlags, Inputs, read_inputs, read_manifest_at, set_aside_notes
+from libra_plan.cli.observed import Observed, read_observed
 from libra_plan.cli.solving import verified_plan
 from libra_plan.errors import InputError, ManifestError
 
@@ -79,6 +80,10 @@ AheadSteps = Annotated[
         min=0,
     ),
 ]
+CorrectionsOption = Annotated[
+    Path | None,
+    typer.Option(help="Corrections that `profile drift` wrote; default: corrections.json in --out."),
+]
 Seed = Annotated[int, typer.Option(help="Seed of sampled lengths and of the solver.")]
 FormOption = Annotated[Form, typer.Option("--format", help="How to write the result.")]
 Running = Annotated[
@@ -130,6 +135,7 @@ def solve(
     ] = None,
     allow_prior: AllowPrior = False,
     ahead_steps: AheadSteps = None,
+    corrections: CorrectionsOption = None,
     seed: Seed = 0,
     form: FormOption = Form.TABLE,
 ) -> None:
@@ -139,7 +145,8 @@ def solve(
     flags = ClusterFlags(gpus, gpus_per_node, gpu_class, cluster, local)
     _check_picture(picture)
     parent = _parent(running, out)
-    inputs = _inputs(profiles, flags, parent, policy, budget, allow_prior, seed, ahead_steps)
+    observed = read_observed(corrections, out)
+    inputs = _inputs(profiles, flags, parent, policy, budget, allow_prior, seed, ahead_steps, observed)
     plan = verified_plan(inputs.problem, _params(time_limit, gap, deterministic, seed, solver))
     manifest = _settle(inputs, plan, name, out)
     if form is Form.TABLE:
@@ -160,6 +167,7 @@ def _inputs(
     allow_prior: bool,
     seed: int,
     ahead_steps: int | None,
+    observed: Observed | None,
 ) -> Inputs:
     """Read and price what is to be planned, and say what was taken for granted."""
     inputs = read_inputs(
@@ -170,6 +178,7 @@ def _inputs(
         allow_prior=allow_prior,
         seed=seed,
         ahead_steps=ahead_steps,
+        observed=observed,
     )
     inputs = replace(inputs, problem=replace(inputs.problem, budget_per_hour=budget))
     _warn(inputs, ahead_steps)
@@ -315,6 +324,7 @@ def explain(
     running: Running = None,
     allow_prior: AllowPrior = False,
     ahead_steps: AheadSteps = None,
+    corrections: CorrectionsOption = None,
     seed: Seed = 0,
     form: FormOption = Form.TABLE,
 ) -> None:
@@ -323,7 +333,8 @@ def explain(
 
     flags = ClusterFlags(gpus, gpus_per_node, gpu_class, cluster, local)
     parent = _parent(running, None)
-    inputs = _inputs(profiles, flags, parent, policy, budget, allow_prior, seed, ahead_steps)
+    observed = read_observed(corrections, None)
+    inputs = _inputs(profiles, flags, parent, policy, budget, allow_prior, seed, ahead_steps, observed)
     params = _params(time_limit, gap, deterministic, seed, solver)
     plan = verified_plan(inputs.problem, params)
     explanation = run(inputs.problem, plan, params)

@@ -1,0 +1,60 @@
+"""Bound the memory a batch needs: from a profile, or from an engine's own figures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from libra_plan.errors import RefusedError
+from libra_plan.models.fit import FittedProfile
+from libra_plan.models.parallelism import Layout
+from libra_plan.models.query import Query
+
+__all__ = ["cache_need", "profile_need"]
+
+
+def cache_need(
+    lengths_tokens: Sequence[int], *, fixed_mib: float, per_token_mib: float
+) -> Callable[[int], float]:
+    """Bound what an engine needs for n sequences at once: the n longest of the lengths, all at their end.
+
+    `fixed_mib`: weights and what else is there with an empty cache; `per_token_mib`: keys and values
+    of a token on one GPU (`engine_memory.kv_mib_per_token`). Beyond the lengths known, all further
+    sequences are as long as the longest.
+    """
+    falling = np.sort(np.asarray(lengths_tokens, dtype=float))[::-1]
+    if len(falling) == 0:
+        raise RefusedError("no length is known", way_out="give the lengths of earlier sequences")
+    sums = np.cumsum(falling)
+
+    def need(sequences: int) -> float:
+        known = min(sequences, len(sums))
+        tokens = float(sums[known - 1]) + (sequences - known) * float(falling[0])
+        return fixed_mib + per_token_mib * tokens
+
+    return need
+
+
+def profile_need(
+    fitted: FittedProfile, lengths_tokens: Sequence[int], layout: Layout, dp: int = 1
+) -> Callable[[int], float]:
+    """Bound what n sequences need by a profile's upper bound; infinite where the profile refuses.
+
+    Training and scoring: a micro-batch of the n longest, each padded to the longest. Decoding: the
+    n longest at once, at their mean.
+    """
+    falling = sorted(lengths_tokens, reverse=True)
+    padded = fitted.profile.phase in ("train", "score")
+
+    def need(sequences: int) -> float:
+        longest = falling[:sequences]
+        length = float(falling[0]) if padded else sum(longest) / len(longest)
+        query = Query(float(sequences), length, tp=layout.tp, pp=layout.pp, cp=layout.cp, ep=layout.ep, dp=dp)
+        try:
+            return fitted.memory_mib(query).high + (fitted.outside_allocator_mib or 0.0)
+        except RefusedError:
+            return math.inf
+
+    return need
