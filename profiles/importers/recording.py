@@ -1,15 +1,16 @@
-"""Recordings of our own monitor: JSON lines, one window a line (docs/importing.md has the format).
+"""Recordings of our own: JSON lines, one window a line (docs/importing.md has the format).
 
     {"t_s": 120.0, "role": "actor", "tokens": 524288, "steps": 4, "batch_sequences": 32,
      "seq_len_tokens": 4096, "peak_reserved_mib": 61234.0}
 
 `t_s` is the window's end on a clock that only goes forward; `tokens` and `steps` were done since the
-role's line before, so a role's first line only starts its clock.
+role's line before, so a role's first line only starts its clock. Lines of `libra_plan.counter` have a
+`start_s` of their own, `waiting_s` that is no work, and the tokens of one data-parallel rank: of the
+ranks the lowest is read.
 """
 
 from __future__ import annotations
 
-import itertools
 from typing import cast
 
 import msgspec
@@ -55,10 +56,17 @@ def _read(source: Source, facts: ImportFacts) -> Reading:
             where=Where(source.path),
         )
     own = [record for record in windows if str(record.fields.get("role")) == facts.role]
+    _check_task(own, source)
+    lowest = min((record.number("dp_rank") or 0.0 for record in own), default=0.0)
+    own = [record for record in own if (record.number("dp_rank") or 0.0) == lowest]
     rows, rejected = [], []
-    for before, window in itertools.pairwise(own):
+    for before, window in zip([None, *own], own, strict=False):
+        begins = window.number("start_s")
+        if before is None and begins is None:
+            continue
+        start = before.number("t_s") if begins is None and before is not None else begins
         try:
-            rows.append(SourceRow(window.where, _point(before, window, phase, facts)))
+            rows.append(SourceRow(window.where, _point(start, window, phase, facts)))
         except BadRow as reason:
             rejected.append(Rejected(window.where, str(reason)))
     method = Method(tokens_counted="input" if phase in _PASSES else "output", throughput_basis="total")
@@ -66,8 +74,20 @@ def _read(source: Source, facts: ImportFacts) -> Reading:
     return Reading((draft,), tuple(rejected))
 
 
-def _point(before: Record, window: Record, phase: Phase, facts: ImportFacts) -> Point:
-    start, end = before.number("t_s"), window.number("t_s")
+def _check_task(own: list[Record], source: Source) -> None:
+    tasks = sorted({str(record.fields["task"]) for record in own if "task" in record.fields})
+    if len(tasks) > 1:
+        raise InputError(
+            "several tasks have the role in this recording",
+            got=", ".join(tasks),
+            allowed="one task",
+            way_out="import the files of one task",
+            where=Where(source.path),
+        )
+
+
+def _point(start: float | None, window: Record, phase: Phase, facts: ImportFacts) -> Point:
+    end = window.number("t_s")
     steps, tokens = window.positive("steps"), window.positive("tokens")
     batch, length = window.positive("batch_sequences"), window.positive("seq_len_tokens")
     if start is None or end is None or end <= start:
@@ -77,12 +97,17 @@ def _point(before: Record, window: Record, phase: Phase, facts: ImportFacts) -> 
     if batch is None or length is None:
         raise BadRow("batch_sequences or seq_len_tokens is missing")
     gpus = (facts.tp or 1) * (facts.pp or 1) * (facts.cp or 1)
+    ranks = max((facts.gpus or gpus) // gpus, 1) if phase in _PASSES else 1
+    working = end - start - min(window.number("waiting_s") or 0.0, end - start)
+    if working <= 0:
+        raise BadRow("the rank waited all the window")
+    of_one_rank = "start_s" in window.fields
     point = Point(
         batch_sequences=round(batch),
         seq_len_tokens=round(length),
-        dp=max((facts.gpus or gpus) // gpus, 1) if phase in _PASSES else 1,
-        time_s=(end - start) / steps,
-        tokens_per_s=tokens / (end - start),
+        dp=ranks,
+        time_s=working / steps,
+        tokens_per_s=tokens * (ranks if of_one_rank else 1) / working,
         peak_allocated_mib=window.positive("peak_allocated_mib"),
         peak_reserved_mib=window.positive("peak_reserved_mib"),
     )
