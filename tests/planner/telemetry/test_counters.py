@@ -1,0 +1,364 @@
+"""Counters of loops: windows, ranks, processes, and everything that may go wrong beside a loop."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import libra_plan
+from libra_plan.errors import InputError
+from libra_plan.planner.telemetry import counter_files
+from libra_plan.planner.telemetry.windows import find_recordings, read_windows
+
+
+class Clock:
+    """A clock that goes as it is told to, and a wall clock beside it."""
+
+    def __init__(self):
+        self.now_s = 100.0
+        self.wall_s = 1_700_000_000.0
+
+    def __call__(self):
+        return self.now_s
+
+    def wait(self, seconds):
+        self.now_s += seconds
+        self.wall_s += seconds
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+def make(folder, clock, *, role="actor", window_s=10.0, **more):
+    return libra_plan.counter(
+        folder,
+        task="agent",
+        role=role,
+        window_s=window_s,
+        clock=clock,
+        utc=lambda: clock.wall_s,
+        environment={},
+        **more,
+    )
+
+
+def lines(folder):
+    return [json.loads(line) for path in find_recordings([folder]) for line in path.read_text().splitlines()]
+
+
+def windows(folder):
+    return list(read_windows(find_recordings([folder]), []))
+
+
+def test_a_window_holds_what_was_done_in_it(tmp_path, clock):
+    """The line says whose work it is, from when to when, and how much."""
+    counter = make(tmp_path, clock, dp_rank=3, rank=6, layout={"tp": 2})
+    for _ in range(5):
+        clock.wait(4.0)
+        counter.add(tokens=100, samples=2, steps=1)
+    counter.close()
+    first, second = windows(tmp_path)
+    assert (first.task, first.role, first.dp_rank, first.rank, first.tp) == ("agent", "actor", 3, 6, 2)
+    assert (first.start_s, first.end_s, first.tokens, first.samples, first.steps) == (100, 112, 300, 6, 3)
+    assert (second.start_s, second.end_s, second.tokens) == (112, 120, 200)
+    assert first.episodes is None  # never counted is unknown, not 0
+
+
+def test_a054_the_rate_is_of_the_window_not_of_the_run(tmp_path, clock):
+    """1000 tokens a step of a second stay 1000 tokens/s, however long the run is."""
+    counter = make(tmp_path, clock, window_s=5.0)
+    for _ in range(50):
+        clock.wait(1.0)
+        counter.add(tokens=1000)
+    assert [window.tokens_per_s for window in windows(tmp_path)] == [1000.0] * 10
+
+
+def test_a055_the_first_sample_after_a_long_gap_survives(tmp_path, clock):
+    """After an idle hour the window of the gap holds what ended it, and the burst has its own."""
+    counter = make(tmp_path, clock, window_s=120.0)
+    clock.wait(3600.0)
+    for _ in range(130):
+        counter.add(tokens=10)
+        clock.wait(1.0)
+    counter.close()
+    found = windows(tmp_path)
+    assert sum(window.tokens for window in found) == 1300
+    assert (found[0].length_s, found[0].tokens) == (3600.0, 10)
+    assert found[1].tokens_per_s == pytest.approx(10.0)
+
+
+def test_a052_waiting_is_the_sum_of_all_pauses(tmp_path, clock):
+    """Pauses of 10, 20 and 15 s in a minute are 0.75 idle, not the last of them."""
+    counter = make(tmp_path, clock, window_s=60.0)
+    for pause in (10, 20, 15):
+        with counter.waiting():
+            clock.wait(pause)
+        clock.wait(5)
+        counter.add(tokens=1)
+    (window,) = windows(tmp_path)
+    assert window.waiting_s / window.length_s == 0.75
+    assert window.working_s == 15
+
+
+def test_waits_that_overlap_count_once_and_waits_over_a_border_count_on_both_sides(tmp_path, clock):
+    """No rank waits longer than there was time."""
+    counter = make(tmp_path, clock, window_s=10.0)
+    with counter.waiting():
+        clock.wait(4.0)
+        with counter.waiting():
+            clock.wait(8.0)
+        counter.add(tokens=1)  # 12 s are over: a window ends inside the wait
+        clock.wait(3.0)
+    clock.wait(7.0)
+    counter.add(tokens=1)
+    assert [(window.length_s, window.waiting_s) for window in windows(tmp_path)] == [
+        (12.0, 12.0),
+        (10.0, 3.0),
+    ]
+
+
+def test_queues_staleness_shape_and_memory_are_in_the_same_record(tmp_path, clock):
+    """One line tells how the role is fed: queue lengths, lag in versions, and what a step is."""
+    counter = make(tmp_path, clock)
+    counter.shape(8, 1024)
+    for length in (5, 40, 12):
+        counter.queue("experience", length)
+    counter.staleness(1, samples=3)
+    counter.staleness(5)
+    counter.peak_memory(60_000)
+    counter.peak_memory(50_000)
+    clock.wait(10)
+    counter.add(steps=1)
+    clock.wait(10)
+    counter.add(steps=1)
+    first, second = windows(tmp_path)
+    assert (first.queues, first.longest) == ({"experience": 12}, {"experience": 40})
+    assert (first.staleness, first.stalest) == (2.0, 5.0)
+    assert (first.batch_sequences, first.seq_len_tokens, first.peak_reserved_mib) == (8, 1024, 60_000)
+    assert (second.queues, second.staleness, second.peak_reserved_mib) == ({"experience": 12}, None, None)
+
+
+def test_a_window_without_length_lends_its_counts_to_the_next(tmp_path, clock):
+    """A flush at the moment a window began must neither divide by 0 nor lose anything."""
+    counter = make(tmp_path, clock)
+    counter.add(tokens=7)
+    counter.flush()
+    clock.wait(2)
+    counter.add(tokens=3)
+    counter.close()
+    (window,) = windows(tmp_path)
+    assert (window.tokens, window.length_s) == (10, 2)
+
+
+def test_a078_the_wall_clock_may_jump(tmp_path, clock):
+    """Lengths are those of the clock that only goes forward."""
+    counter = make(tmp_path, clock)
+    for jump in (0, -3600, 7200):
+        clock.wait(10)
+        clock.wall_s += jump
+        counter.add(tokens=50)
+    assert [window.tokens_per_s for window in windows(tmp_path)] == [5.0, 5.0, 5.0]
+
+
+def test_threads_lose_nothing(tmp_path, clock):
+    """Rollouts count from many threads at once, and threads come and go."""
+    counter = make(tmp_path, clock)
+
+    def work():
+        for _ in range(2000):
+            counter.add(tokens=1, episodes=1)
+
+    for _ in range(3):
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert counter.totals() == {"tokens": 24_000, "samples": 0, "episodes": 24_000, "steps": 0}
+    clock.wait(1)
+    counter.close()
+    (window,) = windows(tmp_path)
+    assert window.episodes == 24_000
+
+
+@given(st.lists(st.tuples(st.integers(0, 1000), st.floats(0.0, 30.0)), min_size=1, max_size=60))
+def test_windows_add_up_to_what_was_counted(tmp_path_factory, adds):
+    """However adds fall into windows, none is lost or counted twice, and windows follow on each other."""
+    folder, clock = tmp_path_factory.mktemp("sums"), Clock()
+    counter = make(folder, clock)
+    for tokens, seconds in adds:
+        clock.wait(seconds)
+        counter.add(tokens=tokens)
+    clock.wait(1.0)
+    counter.close()
+    found = windows(folder) if any(folder.iterdir()) else []
+    assert sum(window.tokens or 0 for window in found) == sum(tokens for tokens, _ in adds)
+    assert all(later.start_s == earlier.end_s for earlier, later in zip(found, found[1:], strict=False))
+
+
+def test_a_restarted_process_and_one_with_the_same_id_have_files_of_their_own(tmp_path, clock):
+    """Process ids are given out again: the lines of the one before stay as they are."""
+    for tokens in (1, 2, 3):
+        counter = make(tmp_path, clock)
+        clock.wait(10)
+        counter.add(tokens=tokens)
+        counter.close()
+    assert len(find_recordings([tmp_path])) == 3
+    assert [window.tokens for window in windows(tmp_path)] == [1, 2, 3]
+    assert len({window.source for window in windows(tmp_path)}) == 3
+
+
+def test_a_forked_process_counts_for_itself(tmp_path, clock):
+    """A data loader's worker inherits the counter; what the parent counted must not be written twice."""
+    counter = make(tmp_path, clock)
+    clock.wait(10)
+    counter.add(tokens=5)
+    counter.add(tokens=1)
+    child = os.fork()
+    if child == 0:
+        try:
+            clock.wait(10)
+            counter.add(tokens=70)
+            counter.close()
+        finally:
+            os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    clock.wait(10)
+    counter.close()
+    assert sorted(window.tokens for window in windows(tmp_path)) == [1, 5, 70]
+
+
+def test_a_full_disk_costs_no_counts_and_stops_no_loop(tmp_path, clock, monkeypatch, caplog):
+    """What cannot be written stays counted; a line that went out in part leaves the next one whole."""
+    counter = make(tmp_path, clock)
+    write, refusals = os.write, ["partly", "none"]
+
+    def full(handle, data):
+        if not refusals:
+            return write(handle, data)
+        if refusals.pop(0) == "partly":
+            return write(handle, data[: len(data) // 2])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(counter_files.os, "write", full)
+    for tokens in (1, 2):
+        clock.wait(10)
+        counter.add(tokens=tokens)
+        assert "space" in counter.error
+    clock.wait(10)
+    counter.add(tokens=4)
+    assert counter.error is None
+    assert len(caplog.records) == 1  # said once, not at every window
+    rejected = []
+    (window,) = read_windows(find_recordings([tmp_path]), rejected)
+    assert (window.tokens, window.length_s, window.write_errors) == (7, 30, 2)
+    assert [each.reason for each in rejected] == ["not a whole JSON object: torn"]
+
+
+def test_a_folder_that_cannot_be_made_stops_no_loop(tmp_path, clock):
+    """A wrong path is told by `error`, not by an exception in the middle of training."""
+    (tmp_path / "file").write_text("")
+    counter = make(tmp_path / "file" / "folder", clock)
+    clock.wait(10)
+    counter.add(tokens=1)
+    assert "file" in counter.error
+
+
+def test_files_are_rotated_and_only_the_last_are_kept(tmp_path, clock):
+    """A run of months must not fill the disk (A081)."""
+    counter = make(tmp_path, clock, file_mib=0.001, keep_files=2)
+    for _ in range(40):
+        clock.wait(10)
+        counter.add(tokens=1)
+    files = find_recordings([tmp_path])
+    assert len(files) == 2
+    assert all(path.stat().st_size < 2000 for path in files)
+    assert len({window.source for window in windows(tmp_path)}) == 1
+    assert windows(tmp_path)[-1].end_s == clock.now_s
+
+
+def test_what_was_counted_is_written_when_the_program_ends(tmp_path):
+    """A loop that ends between two windows, without close(), has still done its work."""
+    code = (
+        "import libra_plan, sys, time; c = libra_plan.counter(sys.argv[1], task='t', role='r');"
+        "c.add(tokens=9); time.sleep(0.01)"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, timeout=60)
+    (window,) = windows(tmp_path)
+    assert window.tokens == 9
+
+
+def test_a_training_loop_imports_next_to_nothing():
+    """Counting must not bring numpy, a solver or a schema reader into the ranks."""
+    code = (
+        "import sys, libra_plan; libra_plan.counter; libra_plan.recommend_batch;"
+        "print(sorted({name.split('.')[0] for name in sys.modules} - set(sys.stdlib_module_names)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", code], capture_output=True, text=True, timeout=60, env=_bare()
+    )
+    assert done.returncode == 0, done.stderr
+    loaded = set(eval(done.stdout))  # a list of names that we printed
+    assert loaded <= {"__main__", "libra_plan", "sitecustomize", "usercustomize"}, loaded
+
+
+def _bare():
+    sources = os.path.dirname(os.path.dirname(os.path.abspath(libra_plan.__file__)))
+    return {**os.environ, "PYTHONPATH": sources}
+
+
+def test_the_launcher_says_whose_work_it_is(tmp_path):
+    """A role that one of our launchers started needs to pass nothing but the folder."""
+    known = {
+        "LIBRA_PLAN_TASK": "t",
+        "LIBRA_PLAN_ROLE": "r",
+        "LIBRA_PLAN_TP": "2",
+        "RANK": "5",
+        "LIBRA_PLAN_DP": "4",
+    }
+    clock = Clock()
+    counter = libra_plan.counter(tmp_path, clock=clock, environment=known)
+    clock.wait(1)
+    counter.add(tokens=1)
+    counter.close()
+    (line,) = lines(tmp_path)
+    assert [line[key] for key in ("task", "role", "dp_rank", "rank", "tp", "dp")] == ["t", "r", 2, 5, 2, 4]
+
+
+@pytest.mark.parametrize(
+    ("rank", "degrees", "world", "expected"),
+    [
+        (5, {"tp": 2}, 8, 2),
+        (7, {}, 8, 7),
+        (5, {"tp": 2, "pp": 2}, 8, 0),  # second stage: ranks 4-7, of which 5 is tp 1 of dp 0
+        (7, {"tp": 2, "pp": 2}, 8, 1),
+        (3, {"tp": 2, "cp": 2}, 8, 0),
+    ],
+)
+def test_the_data_parallel_rank_follows_from_rank_and_degrees(tmp_path, rank, degrees, world, expected):
+    """All ranks that hold the same samples must name the same data-parallel rank (A053)."""
+    known = {"RANK": str(rank), "WORLD_SIZE": str(world)}
+    clock = Clock()
+    counter = libra_plan.counter(tmp_path, task="t", role="r", layout=degrees, clock=clock, environment=known)
+    clock.wait(1)
+    counter.add(tokens=1)
+    counter.close()
+    assert lines(tmp_path)[0]["dp_rank"] == expected
+
+
+def test_a_counter_that_knows_no_role_is_refused(tmp_path):
+    """Counts of nobody would be found out only after the run."""
+    with pytest.raises(InputError, match="whose work"):
+        libra_plan.counter(tmp_path, task="t", environment={})
+    with pytest.raises(InputError, match="a window has a length"):
+        libra_plan.counter(tmp_path, task="t", role="r", window_s=0.0, environment={})

@@ -1,0 +1,116 @@
+"""Adding up windows: ranks once, restarts, clocks of several machines, and sums that stay sums."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from libra_plan.planner.telemetry.throughput import Ledger
+from libra_plan.planner.telemetry.windows import Window
+
+
+def window(start_s, end_s, *, source="p0", rank=0, tokens=10.0, **more):
+    return Window(
+        start_s=start_s, end_s=end_s, task="t", role="r", source=source, dp_rank=rank, tokens=tokens, **more
+    )
+
+
+def total(windows, every_s=60.0):
+    ledger = Ledger(every_s)
+    for each in windows:
+        ledger.add(each)
+    (rate,) = ledger.totals()
+    return rate
+
+
+def test_a053_ranks_that_hold_the_same_samples_count_once():
+    """Two tensor-parallel ranks add the same 5 tokens: they are 5, not 10."""
+    rate = total([window(0, 1, source="rank0", tokens=5), window(0.1, 1.1, source="rank1", tokens=5)])
+    assert (rate.tokens_per_s, rate.duplicates) == (5.0, 1)
+
+
+def test_data_parallel_ranks_add_up():
+    """They work side by side: twice the tokens in the same time, the same steps."""
+    rate = total([window(0, 10, source=f"p{rank}", rank=rank, steps=2.0) for rank in range(4)])
+    assert (rate.ranks, rate.tokens_per_s, rate.steps_per_s) == (4, 4.0, 0.2)
+
+
+def test_a_restarted_process_goes_on_with_its_rank():
+    """The pause between two processes is not in the time that was recorded."""
+    rate = total([window(0, 10), window(10, 20), window(50, 60, source="p1")])
+    assert (rate.duplicates, rate.covered_s, rate.tokens_per_s) == (0, 30.0, 1.0)
+
+
+def test_a_restart_after_the_wall_clock_was_set_back_counts():
+    """Processes of one boot share the clock that only goes forward, whatever the wall clock says."""
+    before = window(1000, 1010, clock="boot", utc_s=9000.0)
+    after = window(1020, 1030, source="p1", clock="boot", utc_s=5000.0)
+    rate = total([before, after])
+    assert (rate.duplicates, rate.covered_s) == (0, 20.0)
+
+
+def test_machines_meet_on_the_wall_clock():
+    """Clocks that count from each machine's boot have nothing else in common."""
+    one = window(100, 110, source="a", clock="boot-a", utc_s=7210.0)
+    other = window(9000, 9010, source="b", rank=1, clock="boot-b", utc_s=7210.0)
+    rate = total([one, other])
+    assert (rate.covered_s, rate.tokens_per_s, rate.start_s) == (10.0, 2.0, 7200.0)
+
+
+def test_a_window_over_a_border_is_shared_out():
+    """A stretch gets the part of a window that lies in it."""
+    ledger = Ledger(60.0)
+    ledger.add(window(50, 80, tokens=30))
+    first, second = ledger.rates()
+    assert (first.covered_s, first.tokens_per_s, second.covered_s, second.tokens_per_s) == (10, 1, 20, 1)
+
+
+def test_waiting_staleness_and_queues_are_joined():
+    """Waiting is the mean over ranks, staleness over samples; a queue is as long as it is at the end."""
+    ledger = Ledger(60.0)
+    ledger.add(
+        window(0, 10, waiting_s=5.0, staleness=1.0, samples=30.0, queues={"q": 7.0}, longest={"q": 90.0})
+    )
+    ledger.add(window(0, 10, source="p1", rank=1, waiting_s=0.0, staleness=3.0, stalest=8.0, samples=10.0))
+    ledger.add(window(70, 80, queues={"q": 2.0}, longest={"q": 4.0}))
+    (rate,) = ledger.totals()
+    (queue,) = rate.queues
+    assert (queue.last, queue.longest) == (2.0, 90.0)
+    assert (rate.staleness, rate.stalest) == (1.5, 8.0)
+    assert rate.idle == pytest.approx(5 / 30)
+
+
+def test_what_was_not_counted_is_unknown():
+    """No count is not a count of 0, and no wait that was timed is not a wait of 0 s."""
+    rate = total([window(0, 10)])
+    assert (rate.samples_per_s, rate.steps_per_s, rate.idle, rate.staleness) == (None, None, None, None)
+
+
+STREAM = st.lists(
+    st.tuples(st.floats(0.5, 200.0), st.integers(0, 1000), st.floats(0.0, 2.0)), min_size=1, max_size=20
+)
+
+
+@given(st.lists(STREAM, min_size=1, max_size=4), st.sampled_from([1.0, 7.0, 60.0, 3600.0]))
+def test_sums_do_not_depend_on_how_time_is_cut(streams, every_s):
+    """All tokens are in some stretch, idle is a share, and the order of processes changes nothing."""
+    windows = []
+    for rank, stream in enumerate(streams):
+        at = 0.0
+        for length, tokens, waits in stream:
+            waiting_s = min(waits * length, length)
+            windows.append(
+                window(at, at + length, source=f"p{rank}", rank=rank, tokens=tokens, waiting_s=waiting_s)
+            )
+            at += length
+    ledger = Ledger(every_s)
+    for each in windows:
+        ledger.add(each)
+    counted = sum(rate.tokens_per_s * rate.covered_s for rate in ledger.rates())
+    assert counted == pytest.approx(sum(each.tokens for each in windows))
+    (forward,) = ledger.totals()
+    backward = total(windows[::-1], every_s)
+    assert 0.0 <= forward.idle <= 1.0
+    assert forward.tokens_per_s == pytest.approx(backward.tokens_per_s)
+    assert forward.covered_s == pytest.approx(backward.covered_s)
