@@ -148,11 +148,17 @@ def read_windows(
     where the role's line before ended, so that their first line only starts the clock.
     """
     reading = _Reading(rejected)
-    decoder = msgspec.json.Decoder(Window)
+    decode = msgspec.json.Decoder(Window).decode
     for path in paths:
         for number, line in _lines(path, tail_bytes):
-            window = _decoded(decoder, line, path, number, reading)
-            placed = None if window is None else _placed(window, path, number, reading)
+            try:
+                window = decode(line)
+            except (msgspec.MsgspecError, UnicodeDecodeError) as problem:
+                _reject(line, problem, path, number, reading)
+                continue
+            if window.schema_version != SCHEMA_VERSION:
+                raise _unknown_format(window, path, number)
+            placed = _placed(window, path, number, reading)
             if placed is not None:
                 yield placed
 
@@ -172,26 +178,22 @@ def _lines(path: Path, tail_bytes: int | None) -> Iterator[tuple[int, bytes]]:
         ) from None
 
 
-def _decoded(
-    decoder: msgspec.json.Decoder[Window], line: bytes, path: Path, number: int, reading: _Reading
-) -> Window | None:
-    try:
-        window = decoder.decode(line)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as problem:
-        torn = not isinstance(problem, msgspec.ValidationError)
-        if line.strip():
-            reason = "not a whole JSON object: torn" if torn else str(problem)
-            reading.rejected.append(Rejected(f"{shown(path)}:{number}", reason))
-        return None
-    if window.schema_version != SCHEMA_VERSION:
-        raise InputError(
-            "a recording in a format that this version does not know",
-            got=f"schema_version {window.schema_version}",
-            allowed=f"schema_version {SCHEMA_VERSION}",
-            way_out="update libra-plan",
-            where=Where(shown(path), number),
-        )
-    return window
+def _reject(line: bytes, problem: Exception, path: Path, number: int, reading: _Reading) -> None:
+    """Note a line that is no window; an empty one, as after a torn line, is nothing."""
+    if line.strip():
+        wrong = isinstance(problem, msgspec.ValidationError)
+        reason = str(problem) if wrong else "not a whole JSON object: torn"
+        reading.rejected.append(Rejected(f"{shown(path)}:{number}", reason))
+
+
+def _unknown_format(window: Window, path: Path, number: int) -> InputError:
+    return InputError(
+        "a recording in a format that this version does not know",
+        got=f"schema_version {window.schema_version}",
+        allowed=f"schema_version {SCHEMA_VERSION}",
+        way_out="update libra-plan",
+        where=Where(shown(path), number),
+    )
 
 
 def _placed(window: Window, path: Path, number: int, reading: _Reading) -> Window | None:

@@ -22,6 +22,7 @@ from libra_plan.profiles.importers.records import Record, Source, json_records
 __all__ = ["READER"]
 
 _LINE = re.compile(r"\b(?:perf|rollout) (\d+): (\{.*\})\s*$")
+_NO_NUMBER = re.compile(r"(?<![\w'])-?(?:nan|inf)\b")
 _TRAIN, _STEP = "perf/actor_train_time", "perf/step_time"
 
 
@@ -58,9 +59,9 @@ def _logged(name: str, text: str, rejected: list[Rejected]) -> Iterator[tuple[in
             continue
         where = f"{name}:{line}"
         try:
-            fields = ast.literal_eval(found[2])
+            fields = ast.literal_eval(_NO_NUMBER.sub("None", found[2]))
         except (ValueError, SyntaxError, MemoryError, RecursionError):
-            rejected.append(Rejected(where, "not a dictionary of numbers: torn"))
+            rejected.append(Rejected(where, "not a dictionary of numbers"))
             continue
         yield int(found[1]), where, fields
 

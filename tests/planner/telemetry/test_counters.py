@@ -8,6 +8,8 @@ import os
 import subprocess
 import sys
 import threading
+from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -203,7 +205,7 @@ def test_windows_add_up_to_what_was_counted(tmp_path_factory, adds):
     counter.close()
     found = windows(folder) if any(folder.iterdir()) else []
     assert sum(window.tokens or 0 for window in found) == sum(tokens for tokens, _ in adds)
-    assert all(later.start_s == earlier.end_s for earlier, later in zip(found, found[1:], strict=False))
+    assert all(later.start_s == earlier.end_s for earlier, later in pairwise(found))
 
 
 def test_a_restarted_process_and_one_with_the_same_id_have_files_of_their_own(tmp_path, clock):
@@ -305,7 +307,12 @@ def test_a_training_loop_imports_next_to_nothing():
         "print(sorted({name.split('.')[0] for name in sys.modules} - set(sys.stdlib_module_names)))"
     )
     done = subprocess.run(
-        [sys.executable, "-S", "-c", code], capture_output=True, text=True, timeout=60, env=_bare()
+        [sys.executable, "-S", "-c", code],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=_bare(),
     )
     assert done.returncode == 0, done.stderr
     loaded = set(eval(done.stdout))  # a list of names that we printed
@@ -313,8 +320,7 @@ def test_a_training_loop_imports_next_to_nothing():
 
 
 def _bare():
-    sources = os.path.dirname(os.path.dirname(os.path.abspath(libra_plan.__file__)))
-    return {**os.environ, "PYTHONPATH": sources}
+    return {**os.environ, "PYTHONPATH": str(Path(libra_plan.__file__).resolve().parents[1])}
 
 
 def test_the_launcher_says_whose_work_it_is(tmp_path):

@@ -1,0 +1,128 @@
+"""Stepping a batch: never above memory, a step a window, no swinging, and the optimizer's batch untouched."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import libra_plan
+from libra_plan.errors import InputError, RefusedError
+from libra_plan.models.batch_control import rollout_batch, token_batch, training_batch
+
+
+def need(size):
+    return 1000.0 + 100.0 * size
+
+
+def run(state, limits, need_mib=need, **more):
+    """Take the advice of every window."""
+    advice = []
+    for limit in limits:
+        advice.append(libra_plan.recommend_batch(state, need_mib=need_mib, limit_mib=limit, **more))
+        state = advice[-1].state
+    return advice
+
+
+def test_a_larger_micro_batch_is_taken_a_step_at_a_time():
+    """With room for everything it rises by one size after every third window."""
+    sizes = [each.size for each in run(training_batch(16), [1e6] * 15)]
+    assert sizes == [1, 1, 2, 2, 2, 4, 4, 4, 8, 8, 8, 16, 16, 16, 16]
+
+
+def test_the_rank_s_batch_never_changes():
+    """Micro-batch × accumulation is the same at every size, and each is at least 1 (A086)."""
+    advice = run(training_batch(12), [1e6] * 20)
+    assert {each.size * each.accumulation for each in advice} == {12}
+    assert min(each.accumulation for each in advice) >= 1
+
+
+def test_memory_that_is_gone_is_left_at_once():
+    """What no longer fits is not kept for two more windows; the fall goes as far as it must."""
+    state = training_batch(64, 32)
+    (advice,) = run(state, [1500.0])
+    assert (advice.size, advice.changed) == (4, True)
+    assert advice.needed_mib <= 1500.0
+
+
+LIMITS = st.lists(st.floats(1100.0, 9000.0), min_size=1, max_size=80)
+STATES = st.one_of(
+    st.builds(training_batch, st.sampled_from([1, 12, 48, 64])),
+    st.builds(rollout_batch, st.sampled_from([1, 5, 40]), st.just(64)),
+    st.builds(lambda: token_batch(3, 3, 60)),
+)
+
+
+@given(STATES, LIMITS)
+def test_no_advice_is_above_the_memory_there_is(state, limits):
+    """Whatever happens to free memory: bounded need ≤ limit, one change a window, one size up at most."""
+    for limit in limits:
+        before = state
+        try:
+            advice = libra_plan.recommend_batch(state, need_mib=need, limit_mib=limit)
+        except RefusedError:
+            assert need(state.sizes[0]) > limit
+            break
+        state = advice.state
+        assert need(advice.size) <= limit
+        assert state.place <= before.place + 1
+        assert advice.changed == (state.place != before.place)
+        assert (advice.size, advice.needed_mib) == (state.size, need(state.size))
+
+
+@given(STATES, st.floats(1300.0, 9000.0), st.integers(0, 2**32))
+def test_no_swinging_on_stationary_memory(state, mean, seed):
+    """Free memory that wavers by less than the margin is never left again for a smaller size."""
+    rng = random.Random(seed)
+    limits = [mean * rng.uniform(0.955, 1.045) for _ in range(300)]  # 9.4 % apart, the margin is 10 %
+    state = state if need(state.size) <= min(limits) else training_batch(64)
+    sizes = [each.size for each in run(state, limits)]
+    assert sizes == sorted(sizes)
+
+
+def test_memory_that_swings_far_is_tried_ever_more_rarely():
+    """Every fall doubles the patience: 2,000 windows of wild swings are a dozen changes, not 500."""
+    limits = [9000.0 if window // 5 % 2 else 1500.0 for window in range(2000)]
+    assert sum(each.changed for each in run(training_batch(64), limits)) <= 24
+
+
+def test_concurrency_is_not_raised_beyond_what_waits():
+    """Slots that nobody fills only take memory."""
+    advice = run(rollout_batch(4, 64), [1e6] * 12, most_useful=7)
+    assert max(each.size for each in advice) == 6
+    assert advice[-1].accumulation is None
+
+
+def test_what_cannot_be_known_is_refused():
+    """NaN compares with nothing: it must not slip through as room."""
+    for wrong in (float("nan"), 0.0, -1.0):
+        with pytest.raises(InputError, match="above 0"):
+            run(training_batch(4), [wrong])
+    with pytest.raises(RefusedError, match="not even the smallest"):
+        run(training_batch(4), [100.0])
+    (advice,) = run(training_batch(4, 2), [2000.0], lambda size: 1500.0 if size == 1 else float("nan"))
+    assert advice.size == 1
+
+
+def test_a083_a_micro_batch_that_does_not_divide_the_batch_is_refused():
+    """80 does not divide 256: names say sequences and samples, and the allowed sizes are listed."""
+    with pytest.raises(InputError, match="micro_batch_sequences 80") as caught:
+        training_batch(256, 80)
+    assert "1, 2, 4, 8" in caught.value.allowed
+
+
+def test_a085_a_token_budget_below_the_longest_sequence_is_refused():
+    """16,384 tokens hold no sequence of 8,192 + 32,768."""
+    with pytest.raises(InputError, match="40960"):
+        token_batch(8192 + 32768, 16384, 65536)
+    assert token_batch(1000, 1500, 8000).sizes == (1000, 1500, 2000, 3000, 4000, 6000, 8000)
+
+
+def test_a086_a_rank_without_samples_is_refused():
+    """A mini-batch of 0 after dividing by too many ranks is an error, not a size."""
+    with pytest.raises(InputError, match="0 samples"):
+        training_batch(0)
+    with pytest.raises(InputError, match="at least one"):
+        rollout_batch(0, 8)

@@ -1,0 +1,122 @@
+"""Readers of other programs' metrics: the same windows from every one of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from libra_plan.errors import InputError
+from libra_plan.planner.telemetry.readers import READERS, ReaderFacts, find_reader
+from libra_plan.planner.telemetry.readers.vllm import samples_of
+from libra_plan.planner.telemetry.throughput import Ledger
+from libra_plan.profiles.importers.records import read_source
+
+SAMPLES = Path(__file__).parents[2] / "data" / "readers"
+
+
+def read(name, file, **facts):
+    rejected = []
+    reader = find_reader(name)
+    source = read_source(SAMPLES / file, reader.endings)
+    windows = list(reader.read(source, ReaderFacts("task", **facts), rejected))
+    return windows, [each.reason for each in rejected]
+
+
+def role(windows, name):
+    return [window for window in windows if window.role == name]
+
+
+def test_verl_steps_become_windows_of_its_roles():
+    """Each role's window is as long as the step, and what is not its own stage is waiting."""
+    windows, rejected = read("verl", "verl.jsonl")
+    first, second, _ = role(windows, "rollout")
+    assert (first.start_s, first.end_s, second.end_s) == (0, 790.10, pytest.approx(1155.38))
+    assert first.working_s == pytest.approx(357.41)
+    assert [window.steps for window in role(windows, "actor")] == [1.0, 1.0, 1.0]
+    assert first.tokens is None  # the printed table does not say: unknown, not 0
+    assert rejected == ["no timing_s/step or perf/time_per_step"]
+
+
+def test_verl_fully_async_queues_and_waits():
+    """The trainer's wait is the sum it states; idle_ratio holds the last pause only (A052)."""
+    windows, _ = read("verl", "verl.jsonl")
+    actor = role(windows, "actor")[-1]
+    assert (actor.waiting_s, actor.queues) == (25.0, {"experience": 96, "rollout": 128})
+    assert (actor.tokens, actor.samples) == (512_000, 512)
+    assert role(windows, "rollout")[-1].tokens == 800 * 512
+
+
+def test_nemo_rl_tokens_balance_with_what_its_page_prints():
+    """Rate × GPUs × seconds of the printed row is 1.12 times batch × mean length, as known of it."""
+    windows, rejected = read("nemo-rl", "nemo_rl.jsonl", gpus=16)
+    actor = role(windows, "actor")
+    assert actor[0].tokens == pytest.approx(1562 * 16 * 97.7)
+    assert actor[0].tokens / (2048 * 1060) == pytest.approx(1.1248, abs=1e-3)
+    assert (actor[1].waiting_s, actor[1].staleness, actor[1].queues) == (12.5, 1.5, {"experience": 160})
+    assert role(windows, "rollout")[1].tokens == pytest.approx(0.75 * actor[1].tokens)
+    assert rejected == ["no timing/train/total_step_time"]
+
+
+def test_nemo_rl_with_samples_needs_no_gpus():
+    """Samples × mean length are the tokens; without either the reader says what it lacks."""
+    windows, _ = read("nemo-rl", "nemo_rl.jsonl", samples=2048)
+    assert role(windows, "actor")[0].tokens == 2048 * 1060
+    with pytest.raises(InputError, match="--gpus"):
+        read("nemo-rl", "nemo_rl.jsonl")
+
+
+def test_slime_log_lines_of_a_step_are_joined():
+    """Rollout and training of a step are logged apart; torn lines and untrained rollouts are left out."""
+    windows, rejected = read("slime", "slime.log", gpus=8)
+    (actor,), (rollout,) = role(windows, "actor"), role(windows, "rollout")
+    assert (actor.length_s, actor.waiting_s, actor.tokens, actor.samples) == (180, 120, 25_600 * 40, 256)
+    assert (rollout.working_s, rollout.tokens) == (98, 3000 * 256)
+    assert rejected == ["not a dictionary of numbers", "rollout 1 has no perf/step_time"]
+
+
+def test_vllm_pages_become_windows_of_its_engines():
+    """Counters are subtracted, gauges taken as they are; the engine label is the data-parallel rank."""
+    windows, rejected = read("vllm", "vllm.prom")
+    first = [window for window in windows if window.end_s == 1_700_000_010.5]
+    assert [(w.dp_rank, w.tokens, w.samples, w.length_s) for w in first] == [
+        (0, 50_000, 10, 10),
+        (1, 40_000, 5, 10),
+    ]
+    assert (first[0].queues, first[0].batch_sequences) == ({"rollout": 5}, 64)
+    assert first[0].seq_len_tokens == pytest.approx((2000 + 10_000 / 2) / 10)
+    assert rejected == ["no metric begins with vllm:: the engine was down"]
+
+
+def test_a_counter_that_was_reset_counts_from_0():
+    """After a restart the counter is below what it was: what it shows was done since then."""
+    windows, _ = read("vllm", "vllm.prom")
+    restarted = [window.tokens for window in windows if window.dp_rank == 0]
+    assert restarted == [50_000, 20_000, 50_000]
+    ledger = Ledger()
+    for window in windows:
+        ledger.add(window)
+    (rate,) = ledger.totals()
+    assert rate.tokens_per_s * rate.covered_s == 50_000 + 20_000 + 50_000 + 40_000 + 10_000 + 50_000
+
+
+def test_the_exposition_format_is_read_as_it_may_be_written():
+    """Labels may hold quotes, values exponents, infinities and a time stamp after them."""
+    text = 'a{x="1,\\"2\\"",y="b"} 1.5e+06 1700000000000\nb 3\n# c 4\nd NaN\ne +Inf\nf{} wrong\n'
+    assert list(samples_of(text)) == [("a", {"x": '1,\\"2\\"', "y": "b"}, 1.5e6), ("b", {}, 3.0)]
+
+
+def test_a_step_without_length_is_left_out(tmp_path):
+    """A step of 0 s has no rate."""
+    (tmp_path / "run.jsonl").write_text('{"timing_s/step": 0.0, "timing_s/gen": 0.0}\n')
+    rejected = []
+    source = read_source(tmp_path / "run.jsonl", (".jsonl",))
+    assert list(READERS["verl"].read(source, ReaderFacts(), rejected)) == []
+    assert [each.reason for each in rejected] == ["the step took 0 s"]
+
+
+def test_an_unknown_reader_is_refused_with_the_names_there_are():
+    """A slip of the pen should cost one look."""
+    with pytest.raises(InputError, match="nemo-rl") as caught:
+        find_reader("nemorl")
+    assert "nemo-rl" in caught.value.way_out

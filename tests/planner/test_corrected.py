@@ -1,0 +1,78 @@
+"""Corrections in the planner's prices: inside what was measured, for the right profile, and told."""
+
+from __future__ import annotations
+
+import pytest
+
+from libra_plan.models.correction import Correction, observe
+from libra_plan.models.corrections_file import CorrectionsFile, RoleCorrection
+from libra_plan.models.parallelism import Layout
+from libra_plan.models.quantities import Estimate, Origin
+from libra_plan.planner.pricing.corrected import corrected_role
+from libra_plan.planner.problem import Role, StageOption
+
+
+def option(origin=Origin.MEASURED, *, tp=1, gpu_class="h200_sxm"):
+    time_s = Estimate(10.0, 9.0, 11.0, "s", origin)
+    return StageOption(gpu_class, Layout(tp=tp), 1, time_s, 1.0, 1.0, 1.0, 1.0, None, None, ("as before",))
+
+
+def file_of(factor=1.5, **more):
+    state = Correction()
+    for _ in range(10):
+        state = observe(state, factor, 1.0)
+    given = {
+        "task": "t",
+        "role": "r",
+        "basis": "step",
+        "profile": "p",
+        "gpu_class": "h200_sxm",
+        "state": state,
+    }
+    return CorrectionsFile(1, (RoleCorrection(**given | more),))
+
+
+def corrected(*options, corrections, task="t", profiles=("p", "q")):
+    return corrected_role(Role("r", "actor_train", options), task, profiles, corrections).options
+
+
+def test_measured_options_are_multiplied_and_say_so():
+    """A plan must tell where its numbers come from."""
+    (only,) = corrected(option(), corrections=file_of())
+    assert only.time_s.value == pytest.approx(15.0)
+    assert only.notes[0] == "as before"
+    assert "corrected × 1.500" in only.notes[1]
+    assert "10 windows" in only.notes[1]
+
+
+def test_options_outside_what_was_measured_stay_and_say_so():
+    """Nothing was observed of how the model is off there."""
+    (only,) = corrected(option(Origin.EXTRAPOLATED), corrections=file_of())
+    assert only.time_s.value == 10.0
+    assert "not corrected" in only.notes[1]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"task": "other"},
+        {"role": "other"},
+        {"profile": "other"},
+        {"gpu_class": "a100_sxm"},
+        {"state": Correction()},
+    ],
+)
+def test_what_was_observed_of_something_else_corrects_nothing(other):
+    """Another task, role, profile or GPU class, or too few windows."""
+    assert corrected(option(), corrections=file_of(**other)) == (option(),)
+
+
+def test_no_corrections_change_nothing():
+    """Most plans have none."""
+    assert corrected(option(), corrections=None) == (option(),)
+
+
+def test_a_seat_on_a_shared_gpu_is_of_its_class():
+    """Half a GPU is of the class it is half of."""
+    (only,) = corrected(option(gpu_class="h200_sxm.seat"), corrections=file_of())
+    assert only.time_s.value == pytest.approx(15.0)
