@@ -23,7 +23,7 @@ from pathlib import Path
 import libra_plan
 from libra_plan.models.correction import Correction, observe
 from libra_plan.planner.telemetry.throughput import Ledger
-from libra_plan.planner.telemetry.windows import read_windows
+from libra_plan.planner.telemetry.work_windows import read_windows
 
 ADDS, REPEATS = 100_000, 9
 

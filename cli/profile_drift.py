@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from libra_plan.models.fit import FittedProfile
     from libra_plan.planner.manifests.manifest import Manifest
     from libra_plan.planner.telemetry.drift import PlannedStage, RoleDrift
-    from libra_plan.planner.telemetry.windows import Rejected
+    from libra_plan.planner.telemetry.work_windows import Rejected
     from libra_plan.profiles.catalog import LoadedProfile
 
 __all__ = ["register"]

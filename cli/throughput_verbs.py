@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from libra_plan.models.batch_control import BatchState
     from libra_plan.planner.telemetry.readers import ReaderFacts
     from libra_plan.planner.telemetry.throughput import Ledger, Rate
-    from libra_plan.planner.telemetry.windows import Rejected, Window
+    from libra_plan.planner.telemetry.work_windows import Rejected, WorkWindow
 
 __all__ = ["GpusOfLog", "Recordings", "SamplesOfLog", "SourceFormat", "TaskOfLog", "register", "windows_of"]
 
@@ -79,10 +79,10 @@ def register(app: typer.Typer) -> None:
 
 def windows_of(
     paths: list[Path], source: SourceFormat, facts: ReaderFacts, rejected: list[Rejected]
-) -> Iterator[Window]:
+) -> Iterator[WorkWindow]:
     """Read windows of our counters, or of somebody's metrics."""
     if source is SourceFormat.COUNTER:
-        from libra_plan.planner.telemetry.windows import find_recordings, read_windows
+        from libra_plan.planner.telemetry.work_windows import find_recordings, read_windows
 
         yield from read_windows(find_recordings(paths), rejected)
         return
@@ -107,9 +107,9 @@ def throughput(
 ) -> None:
     """Read, add up and print."""
     from libra_plan.planner.telemetry.balance import balance_findings
-    from libra_plan.planner.telemetry.work_metrics import exposition
     from libra_plan.planner.telemetry.readers import ReaderFacts
     from libra_plan.planner.telemetry.throughput import Ledger
+    from libra_plan.planner.telemetry.work_metrics import work_metrics
 
     rejected: list[Rejected] = []
     ledger = Ledger(every_s)
@@ -123,7 +123,7 @@ def throughput(
             way_out=f"first: {rejected[0].where}: {rejected[0].reason}" if rejected else "record for longer",
         )
     if form is RateForm.PROMETHEUS:
-        render.print_text(exposition(list(ledger.rates())).rstrip("\n"))
+        render.print_text(work_metrics(list(ledger.rates())).rstrip("\n"))
     elif form is RateForm.TABLE:
         _print_rates(totals)
     else:
@@ -137,7 +137,7 @@ def throughput(
         render.note(f"left out: {len(rejected) - _SHOWN_REJECTED} more")
 
 
-def _through(windows: Iterator[Window], ledger: Ledger) -> Iterator[Window]:
+def _through(windows: Iterator[WorkWindow], ledger: Ledger) -> Iterator[WorkWindow]:
     for window in windows:
         ledger.add(window)
         yield window

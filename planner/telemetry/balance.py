@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from libra_plan.planner.telemetry.windows import Window
+from libra_plan.planner.telemetry.work_windows import WorkWindow
 from libra_plan.profiles.physics import BALANCE
 
 __all__ = ["BUSY", "Finding", "balance_findings", "hang_finding"]
@@ -37,7 +37,7 @@ class _Steps:
     written: float = 0.0
 
 
-def balance_findings(windows: Iterable[Window]) -> Iterator[Finding]:
+def balance_findings(windows: Iterable[WorkWindow]) -> Iterator[Finding]:
     """Compare the tokens counted per step with those that batch and length imply.
 
     A pass over whole sequences goes over batch × length tokens a step, a decoding step writes one
@@ -73,7 +73,7 @@ def _unbalanced(ratio: float) -> str:
 def hang_finding(
     task: str,
     role: str,
-    windows: Iterable[Window],
+    windows: Iterable[WorkWindow],
     now_s: float,
     *,
     utilisation: float | None,
@@ -103,5 +103,5 @@ def hang_finding(
     )
 
 
-def _progress(window: Window) -> bool:
+def _progress(window: WorkWindow) -> bool:
     return any((window.tokens, window.samples, window.episodes, window.steps))

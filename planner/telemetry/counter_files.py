@@ -89,7 +89,7 @@ class CounterFile:
         """Open the first free number; the file before it is closed, the oldest beyond `keep` removed."""
         own, process = self._identity, f"{_host()}-{os.getpid()}"
         os.makedirs(self._folder, exist_ok=True)  # noqa: PTH103 - pathlib takes longer to load than the rest
-        head = _UNSAFE.sub("_", f"{own.task}-{own.role}-dp{own.dp_rank}-rank{own.rank}-{process}")
+        head = _UNSAFE.sub("_", f"work-{own.task}-{own.role}-dp{own.dp_rank}-rank{own.rank}-{process}")
         number, handle = len(self._paths), None
         while handle is None:
             path = os.path.join(self._folder, f"{head}-{number:04d}.jsonl")  # noqa: PTH118

@@ -20,7 +20,7 @@ from libra_plan.models.fit import FittedProfile
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.quantities import Estimate
 from libra_plan.models.query import Query
-from libra_plan.planner.telemetry.windows import Axis, Window
+from libra_plan.planner.telemetry.work_windows import Axis, WorkWindow
 from libra_plan.profiles.catalog import LoadedProfile
 from libra_plan.profiles.schema import RoleSpec, TaskSpec
 
@@ -50,7 +50,7 @@ def drifts(
     tasks: Iterable[TaskSpec],
     profiles: Mapping[str, LoadedProfile],
     fit: Callable[[LoadedProfile], FittedProfile],
-    windows: Iterable[Window],
+    windows: Iterable[WorkWindow],
     *,
     before: CorrectionsFile | None = None,
     stage_times: Mapping[tuple[str, str], PlannedStage] | None = None,
@@ -63,7 +63,7 @@ def drifts(
     without corrections.
     """
     specs = {(task.id, role.id): role for task in tasks for role in task.roles}
-    axis, found = Axis(), {key: list[tuple[float, Window]]() for key in specs}
+    axis, found = Axis(), {key: list[tuple[float, WorkWindow]]() for key in specs}
     for window in windows:
         key = _key(window, specs)
         if key is not None:
@@ -76,7 +76,7 @@ def drifts(
             yield _drift(task, name, own, known, planned, models)
 
 
-def _key(window: Window, specs: Mapping[tuple[str, str], RoleSpec]) -> tuple[str, str] | None:
+def _key(window: WorkWindow, specs: Mapping[tuple[str, str], RoleSpec]) -> tuple[str, str] | None:
     """Find whose window it is; one that names no task is that of the only role of its name."""
     if window.task:
         key = (window.task, window.role)
@@ -118,7 +118,7 @@ class _Models:
             )
         self.phase, self.fitted = phase, [fit(each) for each in fits]
 
-    def predict(self, window: Window) -> tuple[FittedProfile, Estimate]:
+    def predict(self, window: WorkWindow) -> tuple[FittedProfile, Estimate]:
         """Predict the seconds of a step; the reason why not as a RefusedError."""
         if not self.fitted:
             raise RefusedError(f"the role names no {self.phase} profile")
@@ -135,12 +135,12 @@ class _Models:
         raise refusals[0]
 
 
-def _query(window: Window) -> Query:
+def _query(window: WorkWindow) -> Query:
     layout = {"tp": window.tp, "pp": window.pp, "cp": window.cp, "ep": window.ep}
     return Query(window.batch_sequences or 0.0, window.seq_len_tokens, dp=window.dp, **layout)
 
 
-def _steps(window: Window, phase: str) -> float | None:
+def _steps(window: WorkWindow, phase: str) -> float | None:
     """Give the steps of a window; a decoding step writes one token per sequence."""
     if window.steps:
         return window.steps
@@ -177,7 +177,7 @@ class _Seen:
 def _drift(
     task: str,
     name: str,
-    windows: list[tuple[float, Window]],
+    windows: list[tuple[float, WorkWindow]],
     known: RoleCorrection | None,
     planned: PlannedStage | None,
     models: _Models,
@@ -206,7 +206,7 @@ def _drift(
     return RoleDrift(kept or empty, taken, tuple(left_out.most_common()))
 
 
-def _compared(window: Window, planned: PlannedStage | None, models: _Models) -> _Seen:
+def _compared(window: WorkWindow, planned: PlannedStage | None, models: _Models) -> _Seen:
     """Compare a window with the profile, or with the plan where batch and length are unknown."""
     steps = _steps(window, models.phase)
     if not steps:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from libra_plan.planner.telemetry.windows import Axis, Window
+from libra_plan.planner.telemetry.work_windows import Axis, WorkWindow
 
 __all__ = ["Ledger", "QueueLength", "Rate"]
 
@@ -66,7 +66,7 @@ class _Sums:
         self.stalest = -1.0
         self.waits = False
 
-    def add(self, window: Window, share: float) -> None:
+    def add(self, window: WorkWindow, share: float) -> None:
         """Add a share of a window."""
         counts = self.counts
         if window.tokens is not None:
@@ -117,7 +117,7 @@ class Ledger:
         self._sources: dict[str, int] = {}
         self._roles: dict[tuple[str, str], _Role] = {}
 
-    def add(self, window: Window) -> None:
+    def add(self, window: WorkWindow) -> None:
         """Add a window, unless another process counts the same rank at that time."""
         role = self._roles.get((window.task, window.role))
         if role is None:
@@ -130,7 +130,7 @@ class Ledger:
             return
         self._spread(role, window, start_s, end_s)
 
-    def _spread(self, role: _Role, window: Window, start_s: float, end_s: float) -> None:
+    def _spread(self, role: _Role, window: WorkWindow, start_s: float, end_s: float) -> None:
         first, last = int(start_s // self._every_s), math.ceil(end_s / self._every_s) - 1
         for stretch in range(first, last + 1):
             sums = role.sums.get((stretch, window.dp_rank))
@@ -170,7 +170,7 @@ def _stretches(role: _Role) -> Iterator[tuple[int, dict[int, _Sums]]]:
         yield stretch, {rank: role.sums[stretch, rank] for _, rank in group}
 
 
-def _note_queues(queues: dict[str, _Queue], window: Window, end_s: float) -> None:
+def _note_queues(queues: dict[str, _Queue], window: WorkWindow, end_s: float) -> None:
     for name, length in window.queues.items():
         then, last, longest = queues.get(name, (end_s, length, 0.0))
         most = max(longest, window.longest.get(name, length))

@@ -1,12 +1,17 @@
-"""Write the latest rates in the Prometheus text format, for a node exporter's textfile collector."""
+"""Write the latest rates of roles as Prometheus metrics, for a node exporter's textfile collector."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from libra_plan.planner.telemetry.throughput import Rate
 
-__all__ = ["exposition"]
+if TYPE_CHECKING:
+    from prometheus_client import Metric
+
+__all__ = ["work_metrics"]
 
 _GAUGES = {
     "tokens_per_second": ("tokens_per_s", "Tokens a role gets done a second, all ranks."),
@@ -18,35 +23,36 @@ _GAUGES = {
 }
 
 
-def exposition(rates: Sequence[Rate]) -> str:
+def work_metrics(rates: Sequence[Rate]) -> str:
     """Give the newest stretch of every role as gauges; what is unknown is left out."""
+    from prometheus_client import CollectorRegistry, generate_latest
+
+    registry = CollectorRegistry(auto_describe=False)
     latest = {(rate.task, rate.role): rate for rate in rates}  # stretches of a role are in order
-    lines: list[str] = []
-    for name, (attribute, meaning) in _GAUGES.items():
-        known = [(each, getattr(each, attribute)) for each in latest.values()]
-        samples = [
-            f"libra_plan_{name}{{{_labels(each)}}} {value!r}" for each, value in known if value is not None
-        ]
-        lines += _family(name, meaning, samples)
-    queues = [
-        f'libra_plan_queue_length{{{_labels(each)},queue="{_escaped(queue.name)}"}} {queue.last!r}'
-        for each in latest.values()
-        for queue in each.queues
-    ]
-    lines += _family("queue_length", "Items that wait in a queue.", queues)
-    return "".join(f"{line}\n" for line in lines)
+    registry.register(_Newest(tuple(latest.values())))
+    return generate_latest(registry).decode()
 
 
-def _family(name: str, meaning: str, samples: list[str]) -> Iterator[str]:
-    if samples:
-        yield f"# HELP libra_plan_{name} {meaning}"
-        yield f"# TYPE libra_plan_{name} gauge"
-        yield from samples
+@dataclass(frozen=True)
+class _Newest:
+    rates: tuple[Rate, ...]
 
+    def collect(self) -> Iterator[Metric]:
+        """Give a family for every measure that any role has."""
+        from prometheus_client.core import GaugeMetricFamily
 
-def _labels(rate: Rate) -> str:
-    return f'task="{_escaped(rate.task)}",role="{_escaped(rate.role)}"'
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+        for name, (attribute, meaning) in _GAUGES.items():
+            family = GaugeMetricFamily(f"libra_plan_{name}", meaning, labels=("task", "role"))
+            for rate in self.rates:
+                value = getattr(rate, attribute)
+                if value is not None:
+                    family.add_metric((rate.task, rate.role), value)
+            if family.samples:
+                yield family
+        labels = ("task", "role", "queue")
+        family = GaugeMetricFamily("libra_plan_queue_length", "Items that wait in a queue.", labels=labels)
+        for rate in self.rates:
+            for queue in rate.queues:
+                family.add_metric((rate.task, rate.role, queue.name), queue.last)
+        if family.samples:
+            yield family

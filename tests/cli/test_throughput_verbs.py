@@ -60,7 +60,7 @@ def test_the_json_lists_every_stretch(call, telemetry):
 def test_prometheus_gets_the_newest_rates(call, telemetry):
     """For a textfile collector."""
     ran = call("throughput", telemetry, "--format", "prometheus")
-    assert 'libra_plan_tokens_per_second{task="agent",role="actor"} 16384.0' in ran.out
+    assert 'libra_plan_tokens_per_second{role="actor",task="agent"} 16384.0' in ran.out
 
 
 def test_tokens_counted_by_every_rank_are_warned_of(call, telemetry):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from libra_plan.errors import InputError
-from libra_plan.planner.telemetry.windows import Rejected, Window
+from libra_plan.planner.telemetry.work_windows import Rejected, WorkWindow
 from libra_plan.profiles.importers.records import Record, Source
 
 __all__ = ["Reader", "ReaderFacts", "StageTime", "StepLog", "step_windows"]
@@ -44,7 +44,7 @@ class Reader:
     name: str
     summary: str
     endings: tuple[str, ...]
-    read: Callable[[Source, ReaderFacts, list[Rejected]], Iterator[Window]]
+    read: Callable[[Source, ReaderFacts, list[Rejected]], Iterator[WorkWindow]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class StepLog:
     waits: Mapping[str, float] = field(default_factory=dict)
 
 
-def step_windows(steps: Iterator[StepLog], task: str, rejected: list[Rejected]) -> Iterator[Window]:
+def step_windows(steps: Iterator[StepLog], task: str, rejected: list[Rejected]) -> Iterator[WorkWindow]:
     """Lay steps end to end and give a window for each role of each."""
     at_s = 0.0
     for step in steps:
@@ -79,7 +79,7 @@ def step_windows(steps: Iterator[StepLog], task: str, rejected: list[Rejected]) 
         start_s, at_s = at_s, at_s + step.step_s
         for stage in step.stages:
             waited = step.waits.get(stage.role, max(step.step_s - stage.seconds, 0.0))
-            yield Window(
+            yield WorkWindow(
                 start_s=start_s,
                 end_s=at_s,
                 task=task,

@@ -19,7 +19,7 @@ from libra_plan.planner.telemetry.readers.base import (
     seconds_of,
     step_windows,
 )
-from libra_plan.planner.telemetry.windows import Rejected, Window
+from libra_plan.planner.telemetry.work_windows import Rejected, WorkWindow
 from libra_plan.profiles.importers.records import Record, Source, records
 
 __all__ = ["READER"]
@@ -35,7 +35,7 @@ _RATE = "performance/tokens_per_sec_per_gpu"
 _WAITS = ("timing/train/idle/buffer_starvation", "timing/train/exposed_generation")
 
 
-def _read(source: Source, facts: ReaderFacts, rejected: list[Rejected]) -> Iterator[Window]:
+def _read(source: Source, facts: ReaderFacts, rejected: list[Rejected]) -> Iterator[WorkWindow]:
     return step_windows(_steps(source, facts, rejected), facts.task, rejected)
 
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from libra_plan.planner.telemetry.readers.base import Reader, ReaderFacts, StageTime, StepLog, step_windows
-from libra_plan.planner.telemetry.windows import Rejected, Window
+from libra_plan.planner.telemetry.work_windows import Rejected, WorkWindow
 from libra_plan.profiles.importers.records import Record, Source, json_records
 
 __all__ = ["READER"]
@@ -26,7 +26,7 @@ _NO_NUMBER = re.compile(r"(?<![\w'])-?(?:nan|inf)\b")
 _TRAIN, _STEP = "perf/actor_train_time", "perf/step_time"
 
 
-def _read(source: Source, facts: ReaderFacts, rejected: list[Rejected]) -> Iterator[Window]:
+def _read(source: Source, facts: ReaderFacts, rejected: list[Rejected]) -> Iterator[WorkWindow]:
     steps = (_step(record, facts) for record in _whole_steps(source, rejected))
     return step_windows(steps, facts.task, rejected)
 

@@ -16,76 +16,70 @@ import re
 from collections.abc import Iterator, Mapping
 
 from libra_plan.planner.telemetry.readers.base import Reader, ReaderFacts
-from libra_plan.planner.telemetry.windows import Rejected, Window
+from libra_plan.planner.telemetry.work_windows import Rejected, WorkWindow
 from libra_plan.profiles.importers.records import Source
 
-__all__ = ["READER", "samples_of"]
+__all__ = ["READER"]
 
 _SCRAPE = re.compile(r"# scrape ([0-9.]+)\s*$")
-_SAMPLE = re.compile(r"([A-Za-z_:][\w:]*)(?:\{(.*)\})?\s+(\S+)(?:\s+-?\d+)?\s*$")
-_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 _PREFIX = "vllm:"
 
 Page = dict[tuple[int, str], float]
 """Values by engine and name, without the prefix; series that differ in other labels added up."""
 
 
-def samples_of(text: str) -> Iterator[tuple[str, dict[str, str], float]]:
-    """Read the samples of a page in the Prometheus text format: name, labels, value."""
-    for line in text.splitlines():
-        found = None if line.startswith("#") else _SAMPLE.match(line)
-        if found is None:
-            continue
-        try:
-            value = float(found[3])
-        except ValueError:
-            continue
-        if math.isfinite(value):
-            yield found[1], dict(_LABEL.findall(found[2] or "")), value
-
-
-def _read(source: Source, facts: ReaderFacts, rejected: list[Rejected]) -> Iterator[Window]:
+def _read(source: Source, facts: ReaderFacts, rejected: list[Rejected]) -> Iterator[WorkWindow]:
     before: tuple[float, Page] | None = None
-    for where, at_s, page in _pages(source):
-        if before is not None and at_s <= before[0]:
-            rejected.append(Rejected(where, f"the clock went back, from {before[0]:g} to {at_s:g} s"))
-        elif not page:
+    for where, at_s, text in _pages(source):
+        try:
+            page = _page(text)
+        except ValueError as problem:
+            rejected.append(Rejected(where, f"not a page of metrics: {problem}"))
+            continue
+        if not page:
             rejected.append(Rejected(where, f"no metric begins with {_PREFIX}: the engine was down"))
             continue
+        if before is not None and at_s <= before[0]:
+            rejected.append(Rejected(where, f"the clock went back, from {before[0]:g} to {at_s:g} s"))
         elif before is not None:
             for engine in sorted({engine for engine, _ in page}):
                 yield _window(facts.task, engine, before, (at_s, page))
         before = (at_s, page)
 
 
-def _pages(source: Source) -> Iterator[tuple[str, float, Page]]:
+def _pages(source: Source) -> Iterator[tuple[str, float, str]]:
+    """Give every page with where it begins and when it was fetched; a last one that is torn is left out."""
     for name, text in source.texts:
         at_s: float | None = None
-        where = ""
-        lines: list[str] = []
+        where, lines = "", list[str]()
         for number, line in enumerate(text.splitlines(), start=1):
             mark = _SCRAPE.match(line)
             if mark is None:
                 lines.append(line)
                 continue
             if at_s is not None:
-                yield where, at_s, _page("\n".join(lines))
+                yield where, at_s, "\n".join(lines)
             at_s, where, lines = float(mark[1]), f"{name}:{number}", []
-        if at_s is not None and text.endswith("\n"):  # else the last page is torn
-            yield where, at_s, _page("\n".join(lines))
+        if at_s is not None and text.endswith("\n"):
+            yield where, at_s, "\n".join(lines)
 
 
 def _page(text: str) -> Page:
+    """Read a page; ValueError when it is none."""
+    from prometheus_client.parser import text_string_to_metric_families
+
     page: Page = {}
-    for name, labels, value in samples_of(text):
-        if name.startswith(_PREFIX) and not name.endswith("_bucket"):
-            engine = labels.get("engine", "0")
-            key = (int(engine) if engine.isdigit() else 0, name.removeprefix(_PREFIX))
-            page[key] = page.get(key, 0.0) + value
+    for family in text_string_to_metric_families(text + "\n"):
+        for sample in family.samples:
+            if not sample.name.startswith(_PREFIX) or not math.isfinite(sample.value):
+                continue
+            engine = sample.labels.get("engine", "0")
+            key = (int(engine) if engine.isdigit() else 0, sample.name.removeprefix(_PREFIX))
+            page[key] = page.get(key, 0.0) + sample.value
     return page
 
 
-def _window(task: str, engine: int, before: tuple[float, Page], after: tuple[float, Page]) -> Window:
+def _window(task: str, engine: int, before: tuple[float, Page], after: tuple[float, Page]) -> WorkWindow:
     (start_s, then), (end_s, now) = before, after
     delta = {
         name: _grown(then.get((own, name)), value) for (own, name), value in now.items() if own == engine
@@ -93,7 +87,7 @@ def _window(task: str, engine: int, before: tuple[float, Page], after: tuple[flo
     waiting, running = now.get((engine, "num_requests_waiting")), now.get((engine, "num_requests_running"))
     queues = {} if waiting is None else {"rollout": waiting}
     finished = delta.get("request_success_total")
-    return Window(
+    return WorkWindow(
         start_s=start_s,
         end_s=end_s,
         utc_s=end_s,

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from libra_plan.planner.telemetry.balance import balance_findings, hang_finding
-from libra_plan.planner.telemetry.windows import Window
+from libra_plan.planner.telemetry.work_windows import WorkWindow
 
 
 def window(tokens, *, steps=4.0, batch=8.0, length=1024.0, start_s=0.0):
-    return Window(
+    return WorkWindow(
         start_s=start_s,
         end_s=start_s + 10.0,
         task="t",
@@ -78,5 +78,5 @@ def test_a_role_with_long_steps_gets_the_time_they_take():
 
 def test_waiting_windows_are_no_progress():
     """Lines that only tell of waits do not show that anything got done."""
-    waits = Window(start_s=290.0, end_s=299.0, task="t", role="actor", waiting_s=9.0)
+    waits = WorkWindow(start_s=290.0, end_s=299.0, task="t", role="actor", waiting_s=9.0)
     assert hang_finding("t", "actor", [*PROGRESS, waits], 300.0, utilisation=1.0).code == "hang"

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import libra_plan
 from libra_plan.errors import InputError
 from libra_plan.planner.telemetry import counter_files
-from libra_plan.planner.telemetry.windows import find_recordings, read_windows
+from libra_plan.planner.telemetry.work_windows import find_recordings, read_windows
 
 
 class Clock:

@@ -11,7 +11,7 @@ from libra_plan.models.parallelism import Layout
 from libra_plan.models.quantities import Estimate, Origin
 from libra_plan.models.query import Query
 from libra_plan.planner.telemetry.drift import PlannedStage, drifts
-from libra_plan.planner.telemetry.windows import Window
+from libra_plan.planner.telemetry.work_windows import WorkWindow
 from libra_plan.profiles.catalog import load_profile, shipped_folder
 from libra_plan.profiles.schema import Fixed, RoleSpec, TaskSpec, WorkSpec
 
@@ -40,7 +40,7 @@ def task(name="t"):
 def steps(seconds, number=20, *, begin_s=0.0, role="actor", batch=16.0, length=1024.0, **more):
     """Give windows of one step each."""
     return [
-        Window(
+        WorkWindow(
             start_s=begin_s + at * seconds,
             end_s=begin_s + (at + 1) * seconds,
             task="t",
@@ -85,7 +85,7 @@ def test_a_decoding_step_is_a_token_of_every_sequence(profiles, fits):
     """Engines count tokens, not steps."""
     seconds = predicted_s(profiles, fits, DECODE, 64.0, 2048.0)
     windows = [
-        Window(
+        WorkWindow(
             start_s=10.0 * at,
             end_s=10.0 * at + 10.0,
             role="rollout",
@@ -118,7 +118,7 @@ def test_what_was_taken_in_before_is_not_taken_in_again(profiles, fits):
 def test_steps_without_batch_are_compared_with_the_plan(profiles, fits):
     """A trainer's log says how long a stage took; the plan said how long it would."""
     windows = [
-        Window(
+        WorkWindow(
             start_s=100.0 * at, end_s=100.0 * (at + 1), task="t", role="rollout", steps=1.0, waiting_s=40.0
         )
         for at in range(10)
@@ -146,7 +146,7 @@ def test_steps_of_another_batch_are_observations_of_the_same_role(profiles, fits
 def test_a_recording_that_names_no_task_needs_it_where_two_have_the_role(profiles, fits):
     """Whose steps they are must not be guessed."""
     (window,) = steps(1.0, 1)
-    nameless = [Window(start_s=0.0, end_s=1.0, role="actor", steps=1.0)]
+    nameless = [WorkWindow(start_s=0.0, end_s=1.0, role="actor", steps=1.0)]
     assert next(drifts([task()], profiles, fits, [window])).correction.task == "t"
     with pytest.raises(InputError, match="names no task"):
         list(drifts([task(), task("u")], profiles, fits, nameless))

@@ -8,7 +8,6 @@ import pytest
 
 from libra_plan.errors import InputError
 from libra_plan.planner.telemetry.readers import READERS, ReaderFacts, find_reader
-from libra_plan.planner.telemetry.readers.vllm import samples_of
 from libra_plan.planner.telemetry.throughput import Ledger
 from libra_plan.profiles.importers.records import read_source
 
@@ -100,10 +99,17 @@ def test_a_counter_that_was_reset_counts_from_0():
     assert rate.tokens_per_s * rate.covered_s == 50_000 + 20_000 + 50_000 + 40_000 + 10_000 + 50_000
 
 
-def test_the_exposition_format_is_read_as_it_may_be_written():
-    """Labels may hold quotes, values exponents, infinities and a time stamp after them."""
-    text = 'a{x="1,\\"2\\"",y="b"} 1.5e+06 1700000000000\nb 3\n# c 4\nd NaN\ne +Inf\nf{} wrong\n'
-    assert list(samples_of(text)) == [("a", {"x": '1,\\"2\\"', "y": "b"}, 1.5e6), ("b", {}, 3.0)]
+def test_a_page_that_is_none_is_left_out(tmp_path):
+    """A proxy's error page, and a page that is torn at the end of the file, are no metrics."""
+    first, second, *_ = (SAMPLES / "vllm.prom").read_text().split("# scrape ")[1:]
+    pages = f"# scrape {first}# scrape 1700000005.0\n<html>bad gateway {{</html>\n# scrape {second}"
+    (tmp_path / "a.prom").write_text(pages + "# scrape 1700000050.0\nvllm:num_req")
+    rejected = []
+    source = read_source(tmp_path / "a.prom", (".prom",))
+    found = list(READERS["vllm"].read(source, ReaderFacts(), rejected))
+    assert [window.tokens for window in found] == [50_000, 40_000]
+    assert len(rejected) == 1
+    assert "not a page of metrics" in rejected[0].reason
 
 
 def test_a_step_without_length_is_left_out(tmp_path):

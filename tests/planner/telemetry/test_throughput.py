@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libra_plan.planner.telemetry.throughput import Ledger
-from libra_plan.planner.telemetry.windows import Window
+from libra_plan.planner.telemetry.work_windows import WorkWindow
 
 
 def window(start_s, end_s, *, source="p0", rank=0, tokens=10.0, **more):
-    return Window(
+    return WorkWindow(
         start_s=start_s, end_s=end_s, task="t", role="r", source=source, dp_rank=rank, tokens=tokens, **more
     )
 

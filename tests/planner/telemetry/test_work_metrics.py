@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from libra_plan.planner.telemetry.work_metrics import exposition
-from libra_plan.planner.telemetry.readers.vllm import samples_of
+from prometheus_client.parser import text_string_to_metric_families
+
 from libra_plan.planner.telemetry.throughput import Ledger
-from libra_plan.planner.telemetry.windows import Window
+from libra_plan.planner.telemetry.work_metrics import work_metrics
+from libra_plan.planner.telemetry.work_windows import WorkWindow
 
 
 def test_the_newest_stretch_of_every_role_is_shown_and_unknowns_are_left_out():
@@ -13,7 +14,7 @@ def test_the_newest_stretch_of_every_role_is_shown_and_unknowns_are_left_out():
     ledger = Ledger(60.0)
     for start_s, tokens in ((0.0, 600.0), (60.0, 1200.0)):
         ledger.add(
-            Window(
+            WorkWindow(
                 start_s=start_s,
                 end_s=start_s + 60.0,
                 task='a "b"',
@@ -22,9 +23,13 @@ def test_the_newest_stretch_of_every_role_is_shown_and_unknowns_are_left_out():
                 queues={"q": 3.0},
             )
         )
-    text = exposition(list(ledger.rates()))
-    assert list(samples_of(text)) == [
-        ("libra_plan_tokens_per_second", {"task": 'a \\"b\\"', "role": "r"}, 20.0),
-        ("libra_plan_queue_length", {"task": 'a \\"b\\"', "role": "r", "queue": "q"}, 3.0),
+    text = work_metrics(list(ledger.rates()))
+    found = [
+        (sample.name, sample.labels, sample.value)
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
     ]
-    assert text.count("# TYPE") == 2
+    assert found == [
+        ("libra_plan_tokens_per_second", {"task": 'a "b"', "role": "r"}, 20.0),
+        ("libra_plan_queue_length", {"task": 'a "b"', "role": "r", "queue": "q"}, 3.0),
+    ]

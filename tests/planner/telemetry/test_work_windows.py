@@ -7,7 +7,7 @@ import json
 import pytest
 
 from libra_plan.errors import InputError
-from libra_plan.planner.telemetry.windows import find_recordings, read_windows
+from libra_plan.planner.telemetry.work_windows import find_recordings, read_windows
 
 
 def line(start_s, end_s, **more):
@@ -83,6 +83,7 @@ def test_a_folder_is_searched_and_an_empty_one_refused(tmp_path):
     """A wrong path must not look like a run in which nothing got done."""
     (tmp_path / "node1").mkdir()
     (tmp_path / "node1" / "a.jsonl").write_text(line(0, 1))
+    (tmp_path / "telemetry-000001.jsonl").write_text("{}")  # the monitor records to the same folder
     assert [path.name for path in find_recordings([tmp_path])] == ["a.jsonl"]
     (tmp_path / "empty").mkdir()
     for wrong in (tmp_path / "empty", tmp_path / "missing"):

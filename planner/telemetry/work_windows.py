@@ -16,13 +16,13 @@ import msgspec
 from libra_plan.errors import InputError, Where
 from libra_plan.profiles.document import shown
 
-__all__ = ["Axis", "Rejected", "Window", "find_recordings", "read_windows"]
+__all__ = ["Axis", "Rejected", "WorkWindow", "find_recordings", "read_windows"]
 
 SCHEMA_VERSION = 1
 ENDING = ".jsonl"
 
 
-class Window(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename={"end_s": "t_s"}):
+class WorkWindow(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename={"end_s": "t_s"}):
     """What one data-parallel rank did from `start_s` to `end_s`, seconds on the clock `clock`.
 
     Clocks only go forward, and windows of one `clock` compare; `utc_s` is the end in seconds since
@@ -86,7 +86,7 @@ class Axis:
     def __init__(self) -> None:
         self._offsets: dict[str, float] = {}
 
-    def end_s(self, window: Window) -> float:
+    def end_s(self, window: WorkWindow) -> float:
         """Give the end of a window on the axis."""
         clock = window.clock or window.source
         offset = self._offsets.get(clock)
@@ -108,7 +108,7 @@ class _Stream:
     """What must be known of a process to go on reading it."""
 
     end_s: float
-    carried: Window | None = None
+    carried: WorkWindow | None = None
 
 
 @dataclass
@@ -118,11 +118,14 @@ class _Reading:
 
 
 def find_recordings(paths: Iterable[Path]) -> list[Path]:
-    """List the files: each path itself, or all files of a folder that end in .jsonl, by name."""
+    """List the files: each path itself, or all of a folder that end in .jsonl, by name.
+
+    The parts of GPU recordings (telemetry-*.jsonl) may lie beside them and hold no work.
+    """
     files: list[Path] = []
     for path in paths:
         if path.is_dir():
-            files += sorted(each for each in path.rglob(f"*{ENDING}") if each.is_file())
+            files += sorted(each for each in path.rglob(f"*{ENDING}") if _of_work(each))
         elif path.exists():
             files.append(path)
         else:
@@ -137,9 +140,13 @@ def find_recordings(paths: Iterable[Path]) -> list[Path]:
     return files
 
 
+def _of_work(path: Path) -> bool:
+    return path.is_file() and not path.name.startswith("telemetry-")
+
+
 def read_windows(
     paths: Sequence[Path], rejected: list[Rejected], *, tail_bytes: int | None = None
-) -> Iterator[Window]:
+) -> Iterator[WorkWindow]:
     """Read windows file by file, in the order of their lines; what is left out goes to `rejected`.
 
     `tail_bytes` reads only the end of each file. A torn line is left out. A window without length
@@ -148,7 +155,7 @@ def read_windows(
     where the role's line before ended, so that their first line only starts the clock.
     """
     reading = _Reading(rejected)
-    decode = msgspec.json.Decoder(Window).decode
+    decode = msgspec.json.Decoder(WorkWindow).decode
     for path in paths:
         for number, line in _lines(path, tail_bytes):
             try:
@@ -186,7 +193,7 @@ def _reject(line: bytes, problem: Exception, path: Path, number: int, reading: _
         reading.rejected.append(Rejected(f"{shown(path)}:{number}", reason))
 
 
-def _unknown_format(window: Window, path: Path, number: int) -> InputError:
+def _unknown_format(window: WorkWindow, path: Path, number: int) -> InputError:
     return InputError(
         "a recording in a format that this version does not know",
         got=f"schema_version {window.schema_version}",
@@ -196,7 +203,7 @@ def _unknown_format(window: Window, path: Path, number: int) -> InputError:
     )
 
 
-def _placed(window: Window, path: Path, number: int, reading: _Reading) -> Window | None:
+def _placed(window: WorkWindow, path: Path, number: int, reading: _Reading) -> WorkWindow | None:
     """Give the window its start, and leave out what cannot be: backwards, or without length."""
     key = (window.source or str(path), window.task, window.role, window.dp_rank)
     stream = reading.streams.get(key)
@@ -222,7 +229,7 @@ def _placed(window: Window, path: Path, number: int, reading: _Reading) -> Windo
     return None
 
 
-def _with_counts(window: Window, earlier: Window) -> Window:
+def _with_counts(window: WorkWindow, earlier: WorkWindow) -> WorkWindow:
     """Add an earlier window's counts."""
     added = {
         name: (getattr(window, name) or 0.0) + count
