@@ -243,7 +243,14 @@ def test_completion_knows_verbs_and_options(tmp_path):
 
     assert completed("libra-plan so", 1) == ["solve"]
     assert "--policy" in completed("libra-plan solve --po", 2)
-    assert set(completed("libra-plan profile ", 2)) == {"fit", "check", "predict", "measure", "import"}
+    assert set(completed("libra-plan profile ", 2)) == {
+        "fit",
+        "check",
+        "predict",
+        "measure",
+        "import",
+        "drift",
+    }
 
 
 def test_ctrl_c_while_a_module_is_loaded_is_no_defect(call, folder, monkeypatch):
