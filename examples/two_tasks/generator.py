@@ -71,11 +71,12 @@ class Generator:
     def _capture(self) -> None:
         """Record a graph for each length: attention over exactly so many positions needs no mask."""
         pool = torch.cuda.graph_pool_handle()
+        positions = range(self.prompt_tokens, self.prompt_tokens + self.tokens - 1)
         with torch.cuda.stream(torch.cuda.Stream()):
-            for _ in range(3):
-                self._decode(self.prompt_tokens, self.batch)
+            for position in positions:  # no kernel may be loaded for the first time while recording
+                self._decode(position, self.batch)
             torch.cuda.synchronize()
-            for position in range(self.prompt_tokens, self.prompt_tokens + self.tokens - 1):
+            for position in positions:
                 graph = self.graphs[position] = torch.cuda.CUDAGraph()
                 graph.capture_begin(pool, capture_error_mode="thread_local")
                 self._decode(position, self.batch)

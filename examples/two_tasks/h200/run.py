@@ -169,7 +169,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Run the plans and compare.")
     parser.add_argument("--out", type=Path, required=True, help="folder for steps, logs and the comparison")
     parser.add_argument("--plans", type=Path, default=HERE / "plans", help="folder that plan.py wrote")
-    parser.add_argument("--limit-s", type=float, default=150.0, help="seconds before a plan's run is stopped")
+    parser.add_argument("--limit-s", type=float, default=180.0, help="seconds before a plan's run is stopped")
     return parser.parse_args()
 
 
