@@ -19,6 +19,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -53,13 +54,34 @@ while time.monotonic() < ends:
             torch.matmul(left, right, out=out)
     torch.cuda.synchronize()
 """
+# Move a known number of bytes: from pinned host memory to GPU 0, and from GPU 0 to GPU 1
+TRAFFIC = """
+import json, sys, time, torch
+def move(target, source, seconds):
+    began, moved = time.time(), 0
+    while time.time() < began + seconds:
+        for _ in range(8):
+            target.copy_(source, non_blocking=True)
+            moved += source.numel()
+        torch.cuda.synchronize()
+    return {"began": began, "ended": time.time(), "bytes": moved}
+size, seconds = 2**30, float(sys.argv[1])
+here = torch.empty(size, dtype=torch.uint8, device="cuda:0")
+host = torch.empty(size, dtype=torch.uint8).pin_memory()
+told = {"pcie_rx_bytes_per_s": move(here, host, seconds)}
+if torch.cuda.device_count() > 1:
+    there = torch.empty(size, dtype=torch.uint8, device="cuda:1")
+    told["nvlink_tx_bytes_per_s"] = move(there, here, seconds)
+print(json.dumps(told))
+"""
 LOOKS = 100
+TRAFFIC_S = 6.0
 
 
 def watch(folder: Path, seconds: float) -> dict[str, object]:
     """Run monitor, nvidia-smi and the load side by side; give the monitor's cost and the processes seen."""
     recording, table = folder / "recording", folder / "nvidia-smi.csv"
-    words = ["--for", f"{seconds:g}", "--format", "none", "--out", str(recording)]
+    words = ["--for", f"{seconds + 2 * TRAFFIC_S + 10:g}", "--format", "none", "--out", str(recording)]
     with table.open("w", encoding="utf-8") as file:
         monitor = subprocess.Popen([*MONITOR, *words])
         smi = subprocess.Popen(
@@ -84,6 +106,9 @@ def watch(folder: Path, seconds: float) -> dict[str, object]:
             time.sleep(seconds / 4)
             after, took = process.cpu_times(), time.monotonic() - began
             failed = load.wait() != 0
+            moved = subprocess.run(
+                [sys.executable, "-c", TRAFFIC, f"{TRAFFIC_S:g}"], capture_output=True, text=True, check=False
+            )
             monitor.wait()
         finally:
             smi.terminate()
@@ -94,7 +119,48 @@ def watch(folder: Path, seconds: float) -> dict[str, object]:
         "monitor_core_share": (after.user + after.system - before.user - before.system) / took,
         "nvidia_smi_processes": apps.splitlines(),
         "load_pid": load.pid,
+        "traffic": traffic(folder, json.loads(moved.stdout)) if moved.stdout else moved.stderr[-300:],
     }
+
+
+def traffic(folder: Path, moved: dict[str, dict[str, float]]) -> dict[str, dict[str, object]]:
+    """Compare what was moved with the rates that the monitor saw in between, on GPU 0."""
+    found = {}
+    for name, each in moved.items():
+        inside = [
+            getattr(played.sample.gpus[0], name)
+            for played in Playback(folder / "recording")
+            if each["began"] + 1.2 < played.sample.taken_utc.timestamp() < each["ended"]
+        ]
+        rate = each["bytes"] / (each["ended"] - each["began"])
+        found[name] = {
+            "moved_gb_per_s": round(rate / 1e9, 3),
+            "seen_gb_per_s": [_gb(value) for value in inside],
+        }
+    return found
+
+
+def _gb(rate: float | None) -> float | None:
+    return None if rate is None else round(rate / 1e9, 3)
+
+
+def raw_counters() -> list[dict[str, object]]:
+    """Show the driver's own words on traffic counters of GPU 0: error, type and value."""
+    nvml = load_library()
+    nvml.nvmlInit()
+    handle = nvml.nvmlDeviceGetHandleByIndex(0)
+    asked = [(138, 0xFFFFFFFF), (139, 0xFFFFFFFF), (202, 0), 197, 198]
+    told = nvml.nvmlDeviceGetFieldValues(handle, asked)
+    rows = [
+        {"field": each.fieldId, "error": each.nvmlReturn, "type": each.valueType, "value": each.value.ullVal}
+        for each in told
+    ]
+    try:
+        rows.append({"PcieThroughput KiB/s": nvml.nvmlDeviceGetPcieThroughput(handle, 1)})
+    except nvml.NVMLError as error:
+        rows.append({"PcieThroughput": str(error)})
+    nvml.nvmlShutdown()
+    return rows
 
 
 def compare(folder: Path) -> list[dict[str, object]]:
@@ -158,13 +224,25 @@ def cost_of_looks() -> dict[str, object]:
     }
 
 
+def attempt(read: Callable[[], object]) -> object:
+    """Give what a reading gives, or what it fails with: the rest of the run is worth having."""
+    try:
+        return read()
+    except Exception as problem:
+        return f"{type(problem).__name__}: {problem}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seconds", type=float, default=40.0)
     asked = parser.parse_args()
     asked.out.mkdir(parents=True, exist_ok=True)
-    found: dict[str, object] = {"cost": cost_of_looks(), **watch(asked.out, asked.seconds)}
+    found: dict[str, object] = {
+        "cost": cost_of_looks(),
+        "counters": attempt(raw_counters),
+        **watch(asked.out, asked.seconds),
+    }
     rows = found["readings"] = compare(asked.out)
     seen = {
         (process.pid, process.name, process.used_mib)

@@ -90,7 +90,7 @@ def monitor(
     address = None if prometheus is None else parse_address(prometheus)
     with ExitStack() as held:
         ending = held.enter_context(_Ending())
-        looker = source_of(source, clocks, Limits(look_s=min(interval / 2, 2.0)))
+        looker = source_of(source, clocks, Limits(look_s=min(max(interval / 2, 0.25), 2.0)))
         held.callback(looker.close)
         takers: list[Taker] = []
         if address is not None:

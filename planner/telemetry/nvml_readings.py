@@ -26,7 +26,7 @@ _COUNTERS: tuple[tuple[str, Any, int], ...] = (
     ("pcie_tx_bytes_per_s", 197, 1),
     ("pcie_rx_bytes_per_s", 198, 1),
 )
-_VALUES = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal")  # by nvmlValueType_t
+_COUNTS = {2: "ulVal", 3: "ullVal", 4: "sllVal"}  # by nvmlValueType_t; 32 bits of bytes wrap unseen
 _PCIE_KIB = 1024  # nvmlDeviceGetPcieThroughput tells KiB/s
 
 
@@ -146,10 +146,12 @@ def _counters(ask: _Asker, handle: Any) -> dict[str, int | None]:
     )
     found: dict[str, int | None] = dict.fromkeys(name for name, _, _ in _COUNTERS)
     for (name, _, unit), value in zip(_COUNTERS, fields or (), strict=False):
-        if value.nvmlReturn == 0 and 0 <= value.valueType < len(_VALUES):
-            found[name] = int(getattr(value.value, _VALUES[value.valueType])) * unit
-        else:
+        if value.nvmlReturn != 0:
             ask.unknown[name] = f"NVML error {value.nvmlReturn}"
+        elif value.valueType not in _COUNTS:
+            ask.unknown[name] = "the counter has 32 bits: it wraps unseen"
+        else:
+            found[name] = int(getattr(value.value, _COUNTS[value.valueType])) * unit
     return found
 
 

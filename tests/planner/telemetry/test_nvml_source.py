@@ -304,6 +304,18 @@ def test_a_counter_that_begins_anew_has_no_rate_for_once(machine):
     assert rates == [None, 500, None, 600]
 
 
+def test_a_counter_of_32_bits_gives_no_rate(machine):
+    """At 50 GB/s it wraps a dozen times a second: what two looks differ by means nothing."""
+    hands = Hands()
+    narrow = SimpleNamespace(nvmlReturn=0, valueType=1, value=SimpleNamespace(uiVal=5))
+    source, _ = machine(FakeGpu(0, FieldValues=[narrow] * 4), clocks=clocks_of(hands))
+    for _ in range(3):
+        (seen,) = look(source).gpus
+        hands.pass_s(1)
+    assert (seen.nvlink_tx_bytes_per_s, seen.pcie_tx_bytes_per_s) == (None, None)
+    assert "32 bits" in seen.details.unknown["nvlink_tx_bytes_per_s"]
+
+
 def test_pcie_without_counters_is_measured_now_and_then(machine):
     """Older GPUs count no bytes; measuring takes 20 ms a direction, so it is not done at every look."""
     hands = Hands()

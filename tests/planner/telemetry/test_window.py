@@ -12,7 +12,6 @@ from telemetry_cases import gpu, held_by, sample, stamp
 
 from libra_plan.errors import InputError
 from libra_plan.planner.telemetry.playback import Played
-from libra_plan.planner.telemetry.rates import Rates
 from libra_plan.planner.telemetry.sample import GpuState, ProcessUse
 from libra_plan.planner.telemetry.window import percentile, summarise, windows
 
@@ -138,28 +137,3 @@ def test_ecc_errors_are_what_was_added_though_the_counter_began_anew():
     assert window.gpus[0].ecc_uncorrected == 3
     (window,) = windows(played(sample(0.0, held[0])), 60)
     assert window.gpus[0].ecc_uncorrected is None
-
-
-@given(st.lists(st.tuples(st.integers(0, 10**15), st.floats(0, 100)), min_size=1, max_size=50))
-def test_no_rate_is_negative_or_without_duration(steps):
-    """Counters fall and clocks stand still; a rate is told only where both went on."""
-    rates, at_s, before = Rates(), 0.0, None
-    for value, gap_s in steps:
-        at_s += gap_s
-        rate = rates.next({"bytes": value}, at_s)["bytes"]
-        known = before is not None and value >= before[0] and at_s > before[1]
-        assert (rate is not None) == known
-        if known:
-            assert math.isclose(rate, (value - before[0]) / (at_s - before[1]))
-        before = value, at_s
-
-
-def test_a_rate_needs_both_ends():
-    """A counter that was unknown in between gives no rate over a time nobody knows."""
-    rates = Rates()
-    assert [rates.next({"b": each}, float(at))["b"] for at, each in enumerate((0, None, 10, 12))] == [
-        None,
-        None,
-        None,
-        2.0,
-    ]

@@ -1,0 +1,51 @@
+"""The source a user names, and what stands in for it."""
+
+from __future__ import annotations
+
+import pytest
+from fake_nvml import LIBRARY_NOT_FOUND, MISMATCH, FakeGpu, FakeNvml, Hands
+from telemetry_cases import clocks_of
+
+from libra_plan.errors import InputError
+from libra_plan.planner.telemetry.choosing import source_of
+from libra_plan.planner.telemetry.dcgm import DcgmSource
+from libra_plan.planner.telemetry.nvml_source import NvmlSource
+from libra_plan.planner.telemetry.playback import RecordedSource
+from libra_plan.planner.telemetry.simulated import SimulatedSource
+from libra_plan.planner.telemetry.smi import SmiSource
+from libra_plan.planner.telemetry.sources import Limits
+
+LIMITS = Limits(look_s=30.0, start_s=30.0)
+
+
+def choose(name, library=None, found=None):
+    def load():
+        if library is None:
+            raise ImportError("no pynvml")
+        return library
+
+    return source_of(name, clocks_of(Hands()), LIMITS, load, lambda: found)
+
+
+def test_the_source_is_what_can_be_had(tmp_path):
+    """`auto` takes NVML, else nvidia-smi, and says what is missing where there is neither."""
+    assert isinstance(choose("auto", FakeNvml(FakeGpu(0)), "/x"), NvmlSource)
+    assert isinstance(choose("auto", None, "/x"), SmiSource)
+    absent = FakeNvml()
+    absent.init_fails = LIBRARY_NOT_FOUND
+    assert isinstance(choose("auto", absent, "/x"), SmiSource)
+    broken = FakeNvml()
+    broken.init_fails = MISMATCH
+    assert isinstance(choose("auto", broken, "/x"), NvmlSource)
+    for name, library in (("auto", absent), ("nvml", absent), ("smi", broken)):
+        with pytest.raises(InputError, match="cannot be read"):
+            choose(name, library)
+    assert isinstance(choose("simulated:3"), SimulatedSource)
+    assert isinstance(choose("http://h:9400/metrics"), DcgmSource)
+    (tmp_path / "telemetry-000001.jsonl").write_text("", encoding="utf-8")
+    assert isinstance(choose(str(tmp_path)), RecordedSource)
+    for wrong in ("nvlm", "simulated:x", "simulated:999999999"):
+        with pytest.raises(InputError, match="no such source"):
+            choose(wrong)
+    with pytest.raises(InputError, match="not a place to get metrics from"):
+        choose("ftp://h/metrics")
