@@ -13,6 +13,7 @@ import typer
 
 from libra_plan import __version__
 from libra_plan.cli import (
+    batch_verb,
     manifest_verbs,
     monitor_verbs,
     plan_verbs,
@@ -52,6 +53,7 @@ manifest_verbs.register(app)
 monitor_verbs.register(app)
 schema_verb.register(app)
 throughput_verbs.register(app)
+batch_verb.register(app)
 app.add_typer(profile_verbs.app, name="profile")
 profile_sources.register(profile_verbs.app)
 profile_drift.register(profile_verbs.app)

@@ -1,9 +1,7 @@
-"""`throughput` and `batch`: what loops get done, and which batch fits."""
+"""`throughput`: what loops get done."""
 
 from __future__ import annotations
 
-import math
-import os
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
@@ -12,12 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from libra_plan.cli import render
-from libra_plan.cli.plan_verbs import Form, FormOption
 from libra_plan.errors import InputError
 from libra_plan.profiles.counting import counted
 
 if TYPE_CHECKING:
-    from libra_plan.models.batch_control import BatchState
     from libra_plan.planner.telemetry.readers import ReaderFacts
     from libra_plan.planner.telemetry.throughput import Ledger, Rate
     from libra_plan.planner.telemetry.work_windows import Rejected, WorkWindow
@@ -62,19 +58,11 @@ _THROUGHPUT = (
     "tokens are what batch and length imply.\n\n"
     "Example: libra-plan throughput run/telemetry --format json"
 )
-_BATCH = (
-    "Say which micro-batch, or how many sequences at once, fits in memory, and the next step towards it.\n\n"
-    "From a train profile: micro-batch and accumulation, the rank's batch unchanged. From a decode profile: "
-    "concurrent sequences.\n\n"
-    "Example: libra-plan batch profiles/h200-qwen2.5-1.5b-train --lengths lengths.txt --limit-mib 60000 "
-    "--samples-per-rank 32 --current 2"
-)
 
 
 def register(app: typer.Typer) -> None:
-    """Add the verbs."""
+    """Add the verb."""
     app.command(help=_THROUGHPUT)(throughput)
-    app.command(help=_BATCH)(batch)
 
 
 def windows_of(
@@ -87,11 +75,12 @@ def windows_of(
         yield from read_windows(find_recordings(paths), rejected)
         return
     from libra_plan.planner.telemetry.readers import find_reader
-    from libra_plan.profiles.importers.records import read_source
+    from libra_plan.profiles.importers.records import Source, read_source
 
     reader = find_reader(source.value)
-    for path in paths:
-        yield from reader.read(read_source(path, reader.endings), facts, rejected)
+    sources = [read_source(path, reader.endings) for path in paths]
+    texts = tuple(text for each in sources for text in each.texts)  # one run: steps go on over files
+    yield from reader.read(Source(sources[0].path, texts, sources[0].sha256), facts, rejected)
 
 
 def throughput(
@@ -168,81 +157,3 @@ def _print_rates(rates: list[Rate]) -> None:
 
 def _number(value: float | None) -> str:
     return "?" if value is None else f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"
-
-
-def batch(
-    profile: Annotated[Path, typer.Argument(help="Folder of a train or decode profile.")],
-    lengths: Annotated[
-        Path, typer.Option(help="Lengths of sequences, one a line: prompt and response (decode: at the end).")
-    ],
-    limit_mib: Annotated[float, typer.Option(help="Memory there is on a GPU, MiB.", min=1.0)],
-    current: Annotated[int, typer.Option(help="Micro-batch, or sequences at once, now.", min=1)] = 1,
-    samples_per_rank: Annotated[
-        int | None, typer.Option(help="Training: global batch ÷ data-parallel ranks.", min=1)
-    ] = None,
-    most: Annotated[
-        int, typer.Option(help="Decoding: sequences at once that are worth having.", min=1)
-    ] = 1024,
-    tp: Annotated[int, typer.Option(help="Tensor-parallel ranks.", min=1)] = 1,
-    dp: Annotated[int, typer.Option(help="Data-parallel ranks.", min=1)] = 1,
-    form: FormOption = Form.TABLE,
-) -> None:
-    """Bound the memory of every size, and print which fit."""
-    from libra_plan.models.batch_control import recommend_batch, rollout_batch, training_batch
-    from libra_plan.models.batch_memory import profile_need
-    from libra_plan.models.fit_cache import cache_folder, cached_fit
-    from libra_plan.models.parallelism import Layout
-    from libra_plan.profiles.catalog import load_profile
-    from libra_plan.profiles.traces import read_trace
-
-    loaded = load_profile(profile)
-    if loaded.file.phase == "train":
-        if samples_per_rank is None:
-            raise InputError("a training rank's batch must be known", got="no --samples-per-rank")
-        state = training_batch(samples_per_rank, current)
-    elif loaded.file.phase == "decode":
-        state = rollout_batch(current, most)
-    else:
-        raise InputError(
-            "a batch is recommended from a train or decode profile", got=f"phase {loaded.file.phase}"
-        )
-    fitted = cached_fit(loaded.file, loaded.points, folder=cache_folder(os.environ))
-    need = profile_need(fitted, read_trace(lengths), Layout(tp), dp)
-    advice = recommend_batch(state, need_mib=need, limit_mib=limit_mib)
-    sizes = [_size(size, need(size), limit_mib, state) for size in state.sizes]
-    roomy = [size for size, row in zip(state.sizes, sizes, strict=True) if row["fits_with_margin"]]
-    largest = max(roomy, default=None)
-    if form is not Form.TABLE:
-        step = {"size": advice.size, "accumulation": advice.accumulation, "changed": advice.changed}
-        data = {"next": step | {"reason": advice.reason}, "largest": largest, "sizes": sizes}
-        render.print_data(data, form.value)
-        return
-    _print_sizes(sizes, current)
-    now = "go to" if advice.changed else "stay at"
-    spare = f"with {state.margin:.0%} to spare: {largest or 'none'}"
-    render.print_text(f"\n{now} {advice.size} ({advice.reason}); {spare}")
-
-
-def _size(size: int, needed_mib: float, limit_mib: float, state: BatchState) -> dict[str, object]:
-    """Describe one size; memory is None where the profile does not reach."""
-    samples = state.samples_per_rank
-    return {
-        "size": size,
-        "accumulation": None if samples is None else samples // size,
-        "needed_mib": needed_mib if math.isfinite(needed_mib) else None,
-        "fits": needed_mib <= limit_mib,
-        "fits_with_margin": needed_mib * (1 + state.margin) <= limit_mib,
-    }
-
-
-def _print_sizes(sizes: list[dict[str, object]], current: int) -> None:
-    rows = [
-        [
-            f"{row['size']}{' ←' if row['size'] == current else ''}",
-            "" if row["accumulation"] is None else str(row["accumulation"]),
-            "outside the profile" if row["needed_mib"] is None else f"{row['needed_mib']:.0f}",
-            "yes" if row["fits_with_margin"] else "barely" if row["fits"] else "no",
-        ]
-        for row in sizes
-    ]
-    render.print_table(["size", "accumulation", "needs up to MiB", "fits"], rows, right=(1, 2))

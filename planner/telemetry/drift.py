@@ -63,17 +63,31 @@ def drifts(
     without corrections.
     """
     specs = {(task.id, role.id): role for task in tasks for role in task.roles}
-    axis, found = Axis(), {key: list[tuple[float, WorkWindow]]() for key in specs}
+    axis, found = Axis(), {key: _Lowest() for key in specs}
     for window in windows:
         key = _key(window, specs)
         if key is not None:
-            found[key].append((axis.end_s(window), window))
-    for (task, name), own in found.items():
-        if own:
+            found[key].add(axis.end_s(window), window)
+    for (task, name), lowest in found.items():
+        if lowest.windows:
             known = None if before is None else before.by_role.get((task, name))
             planned = (stage_times or {}).get((task, name))
             models = _Models(specs[task, name], profiles, fit, gpu_class)
-            yield _drift(task, name, own, known, planned, models)
+            yield _drift(task, name, lowest.windows, known, planned, models)
+
+
+class _Lowest:
+    """The windows of the lowest data-parallel rank seen, each with its end on the common axis."""
+
+    def __init__(self) -> None:
+        self.rank, self.windows = -1, list[tuple[float, WorkWindow]]()
+
+    def add(self, end_s: float, window: WorkWindow) -> None:
+        """Keep a window, unless a lower rank is known; the first of a lower rank drops the others."""
+        if not self.windows or window.dp_rank < self.rank:
+            self.rank, self.windows = window.dp_rank, []
+        if window.dp_rank == self.rank:
+            self.windows.append((end_s, window))
 
 
 def _key(window: WorkWindow, specs: Mapping[tuple[str, str], RoleSpec]) -> tuple[str, str] | None:
@@ -183,12 +197,9 @@ def _drift(
     models: _Models,
 ) -> RoleDrift:
     """Follow the windows in order; another profile, layout or basis than before starts anew."""
-    rank = min(window.dp_rank for _, window in windows)
     left_out: Tally[str] = Tally()
     taken, kept = 0, known
     for end_s, window in sorted(windows, key=lambda each: each[0]):
-        if window.dp_rank != rank:
-            continue
         if known is not None and end_s <= known.until_s:
             left_out["taken in before"] += 1
             continue

@@ -1,4 +1,4 @@
-"""`throughput` and `batch` on the command line."""
+"""`throughput` on the command line."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 import libra_plan
-from libra_plan.profiles.catalog import shipped_folder
 
 SAMPLES = Path(__file__).parents[1] / "data" / "readers"
 
@@ -91,51 +90,18 @@ def test_metrics_of_others_are_read(call, reader, file, more, role):
     assert roles[role]["covered_s"] > 0
 
 
+def test_a_log_in_two_files_goes_on(call, tmp_path):
+    """A restarted trainer begins a new file: its steps come after the first ones, not beside them."""
+    for name in ("a.jsonl", "b.jsonl"):
+        (tmp_path / name).write_text('{"timing_s/step": 50.0, "timing_s/update_actor": 10.0}\n' * 2)
+    words = (tmp_path / "a.jsonl", tmp_path / "b.jsonl", "--reader", "verl", "--format", "json")
+    (total,) = json.loads(call("throughput", *words).out)["totals"]
+    assert (total["covered_s"], total["steps_per_s"]) == pytest.approx((200.0, 0.02))
+
+
 def test_a_recording_without_a_window_is_refused(call, tmp_path):
     """An empty table would look like a run in which nothing got done."""
     (tmp_path / "run.jsonl").write_text("nonsense\n")
     ran = call("throughput", tmp_path / "run.jsonl")
     assert ran.code == 2
     assert "run.jsonl:1" in ran.err
-
-
-@pytest.fixture
-def lengths(tmp_path):
-    path = tmp_path / "lengths.txt"
-    path.write_text("".join(f"{length}\n" for length in (512, 1024, 700, 1024) * 8))
-    return path
-
-
-def test_a_micro_batch_is_recommended_from_a_train_profile(call, lengths):
-    """The rank's batch stays: size × accumulation is 32 in every row."""
-    profile = shipped_folder() / "h200-qwen2.5-0.5b-train"
-    words = ("--lengths", lengths, "--limit-mib", 60000, "--samples-per-rank", 32, "--current", 16)
-    ran = call("batch", profile, *words, "--format", "json")
-    assert ran.code == 0, ran.err
-    data = json.loads(ran.out)
-    assert {row["size"] * row["accumulation"] for row in data["sizes"]} == {32}
-    assert data["next"]["size"] == 16
-    assert all(row["needed_mib"] * 1.1 <= 60000 for row in data["sizes"] if row["fits_with_margin"])
-    assert "accumulation" in call("batch", profile, *words).out
-
-
-def test_concurrency_is_recommended_from_a_decode_profile(call, lengths):
-    """What no longer fits is left at once, for the largest that does."""
-    profile = shipped_folder() / "h200-qwen2.5-0.5b-decode"
-    ran = call(
-        "batch", profile, "--lengths", lengths, "--limit-mib", 6000, "--current", 256, "--format", "json"
-    )
-    assert ran.code == 0, ran.err
-    data = json.loads(ran.out)
-    (chosen,) = [row for row in data["sizes"] if row["size"] == data["next"]["size"]]
-    assert data["next"]["changed"]
-    assert chosen["needed_mib"] <= 6000
-    assert chosen["size"] == max(row["size"] for row in data["sizes"] if row["fits"] and row["size"] < 256)
-
-
-def test_what_a_batch_is_of_must_be_known(call, lengths):
-    """Training without its batch, and a profile that has no batch to choose, are refused."""
-    words = ("--lengths", lengths, "--limit-mib", 60000)
-    assert "--samples-per-rank" in call("batch", shipped_folder() / "h200-qwen2.5-0.5b-train", *words).err
-    ran = call("batch", shipped_folder() / "h200-qwen2.5-0.5b-score", *words)
-    assert (ran.code, "phase score" in ran.err) == (2, True)

@@ -97,6 +97,10 @@ def step_windows(steps: Iterator[StepLog], task: str, rejected: list[Rejected]) 
 
 
 def seconds_of(record: Record, roles: Mapping[str, str]) -> dict[str, float]:
-    """Give the seconds of each role whose key a record has."""
-    found = {role: record.positive(key) for key, role in roles.items()}
-    return {role: seconds for role, seconds in found.items() if seconds is not None}
+    """Give the seconds of each role of which a record has a key, the first of them."""
+    found: dict[str, float] = {}
+    for key, role in roles.items():
+        seconds = record.positive(key)
+        if seconds is not None:
+            found.setdefault(role, seconds)
+    return found

@@ -5,7 +5,8 @@
 Names as in vLLM 0.9 to 0.12 (`vllm/v1/metrics/loggers.py`): counters
 `vllm:generation_tokens_total`, `vllm:prompt_tokens_total`, `vllm:request_success_total`; gauges
 `vllm:num_requests_running` and `vllm:num_requests_waiting`; sums of `vllm:request_prompt_tokens` and
-`vllm:request_generation_tokens`. Every value of the label `engine` is a data-parallel rank. A counter
+`vllm:request_generation_tokens`. A file is of one server, and every engine of every server is a
+data-parallel rank. A counter
 that fell was reset by a restart, and what it shows was done since.
 """
 
@@ -29,39 +30,48 @@ Page = dict[tuple[int, str], float]
 
 
 def _read(source: Source, facts: ReaderFacts, rejected: list[Rejected]) -> Iterator[WorkWindow]:
-    before: tuple[float, Page] | None = None
-    for where, at_s, text in _pages(source):
+    ranks: dict[tuple[str, int], int] = {}
+    for name, text in source.texts:
+        before: tuple[float, Page] | None = None
+        for after in _sound_pages(name, text, rejected):
+            for engine in sorted({engine for engine, _ in after[1]}) if before is not None else ():
+                rank = ranks.setdefault((name, engine), len(ranks))
+                yield _window(facts.task, rank, engine, before or after, after)
+            before = after
+
+
+def _sound_pages(name: str, text: str, rejected: list[Rejected]) -> Iterator[tuple[float, Page]]:
+    """Give the pages of a server in the order of time, without those that say nothing."""
+    latest = -math.inf
+    for where, at_s, page_text in _pages(name, text):
         try:
-            page = _page(text)
+            page = _page(page_text)
         except ValueError as problem:
             rejected.append(Rejected(where, f"not a page of metrics: {problem}"))
             continue
         if not page:
             rejected.append(Rejected(where, f"no metric begins with {_PREFIX}: the engine was down"))
-            continue
-        if before is not None and at_s <= before[0]:
-            rejected.append(Rejected(where, f"the clock went back, from {before[0]:g} to {at_s:g} s"))
-        elif before is not None:
-            for engine in sorted({engine for engine, _ in page}):
-                yield _window(facts.task, engine, before, (at_s, page))
-        before = (at_s, page)
+        elif at_s <= latest:
+            rejected.append(Rejected(where, f"the clock went back, from {latest:g} to {at_s:g} s"))
+        else:
+            latest = at_s
+            yield at_s, page
 
 
-def _pages(source: Source) -> Iterator[tuple[str, float, str]]:
+def _pages(name: str, text: str) -> Iterator[tuple[str, float, str]]:
     """Give every page with where it begins and when it was fetched; a last one that is torn is left out."""
-    for name, text in source.texts:
-        at_s: float | None = None
-        where, lines = "", list[str]()
-        for number, line in enumerate(text.splitlines(), start=1):
-            mark = _SCRAPE.match(line)
-            if mark is None:
-                lines.append(line)
-                continue
-            if at_s is not None:
-                yield where, at_s, "\n".join(lines)
-            at_s, where, lines = float(mark[1]), f"{name}:{number}", []
-        if at_s is not None and text.endswith("\n"):
+    at_s: float | None = None
+    where, lines = "", list[str]()
+    for number, line in enumerate(text.splitlines(), start=1):
+        mark = _SCRAPE.match(line)
+        if mark is None:
+            lines.append(line)
+            continue
+        if at_s is not None:
             yield where, at_s, "\n".join(lines)
+        at_s, where, lines = float(mark[1]), f"{name}:{number}", []
+    if at_s is not None and text.endswith("\n"):
+        yield where, at_s, "\n".join(lines)
 
 
 def _page(text: str) -> Page:
@@ -79,7 +89,9 @@ def _page(text: str) -> Page:
     return page
 
 
-def _window(task: str, engine: int, before: tuple[float, Page], after: tuple[float, Page]) -> WorkWindow:
+def _window(
+    task: str, rank: int, engine: int, before: tuple[float, Page], after: tuple[float, Page]
+) -> WorkWindow:
     (start_s, then), (end_s, now) = before, after
     delta = {
         name: _grown(then.get((own, name)), value) for (own, name), value in now.items() if own == engine
@@ -93,9 +105,9 @@ def _window(task: str, engine: int, before: tuple[float, Page], after: tuple[flo
         utc_s=end_s,
         task=task,
         role="rollout",
-        dp_rank=engine,
-        rank=engine,
-        source=f"engine-{engine}",
+        dp_rank=rank,
+        rank=rank,
+        source=f"engine-{rank}",
         clock="scrapes",
         tokens=delta.get("generation_tokens_total"),
         samples=finished,

@@ -126,3 +126,27 @@ def test_an_unknown_reader_is_refused_with_the_names_there_are():
     with pytest.raises(InputError, match="nemo-rl") as caught:
         find_reader("nemorl")
     assert "nemo-rl" in caught.value.way_out
+
+
+def test_servers_are_ranks_of_their_own(tmp_path):
+    """Two servers both call their engine 0; their tokens add up and their pages are not subtracted."""
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.prom").write_text((SAMPLES / "vllm.prom").read_text())
+    one, _ = read("vllm", "vllm.prom")
+    both = list(READERS["vllm"].read(read_source(tmp_path, (".prom",)), ReaderFacts("task"), []))
+    ledgers = [Ledger(), Ledger()]
+    for ledger, windows in zip(ledgers, (one, both), strict=True):
+        for window in windows:
+            ledger.add(window)
+    (single,), (double,) = (list(ledger.totals()) for ledger in ledgers)
+    assert (single.ranks, double.ranks) == (2, 4)
+    assert double.tokens_per_s == pytest.approx(2 * single.tokens_per_s)
+
+
+def test_a_role_with_two_keys_takes_the_one_that_is_there(tmp_path):
+    """NeMo-RL times log-probabilities under one name or another."""
+    line = '{"timing/train/total_step_time": 10.0, "timing/train/policy_and_reference_logprobs": 4.0}\n'
+    (tmp_path / "run.jsonl").write_text(line)
+    source = read_source(tmp_path / "run.jsonl", (".jsonl",))
+    (window,) = READERS["nemo-rl"].read(source, ReaderFacts(), [])
+    assert (window.role, window.working_s) == ("reference", 4.0)
