@@ -220,23 +220,27 @@ def test_a_restarted_process_and_one_with_the_same_id_have_files_of_their_own(tm
     assert len({window.source for window in windows(tmp_path)}) == 3
 
 
-def test_a_forked_process_counts_for_itself(tmp_path, clock):
-    """A data loader's worker inherits the counter; what the parent counted must not be written twice."""
-    counter = make(tmp_path, clock)
-    clock.wait(10)
-    counter.add(tokens=5)
-    counter.add(tokens=1)
-    child = os.fork()
-    if child == 0:
-        try:
-            clock.wait(10)
-            counter.add(tokens=70)
-            counter.close()
-        finally:
-            os._exit(0)
-    assert os.waitpid(child, 0)[1] == 0
-    clock.wait(10)
+FORKING = """
+import os, sys, libra_plan
+now_s = [100.0]
+counter = libra_plan.counter(sys.argv[1], task="t", role="r", clock=lambda: now_s[0], environment={})
+now_s[0] = 110.0
+counter.add(tokens=5)
+counter.add(tokens=1)
+if os.fork() == 0:
+    now_s[0] = 120.0
+    counter.add(tokens=70)
     counter.close()
+    os._exit(0)
+assert os.wait()[1] == 0
+now_s[0] = 120.0
+counter.close()
+"""
+
+
+def test_a_forked_process_counts_for_itself(tmp_path):
+    """A data loader's worker inherits the counter; what the parent counted must not be written twice."""
+    subprocess.run([sys.executable, "-c", FORKING, str(tmp_path)], check=True, timeout=60)
     assert sorted(window.tokens for window in windows(tmp_path)) == [1, 5, 70]
 
 
