@@ -14,6 +14,7 @@ import typer
 from libra_plan import __version__
 from libra_plan.cli import (
     batch_verb,
+    handover_verbs,
     manifest_verbs,
     monitor_verbs,
     plan_verbs,
@@ -51,6 +52,7 @@ app = typer.Typer(
 plan_verbs.register(app)
 manifest_verbs.register(app)
 monitor_verbs.register(app)
+handover_verbs.register(app)
 schema_verb.register(app)
 throughput_verbs.register(app)
 batch_verb.register(app)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from libra_plan.cli import render
 from libra_plan.cli.cross_checks import check_gpu_names, memory_notes
+from libra_plan.cli.move_costs import read_moves, with_digest
 from libra_plan.errors import ClusterError, InputError, Where, WorkloadError
 from libra_plan.profiles.counting import counted
 
@@ -56,10 +57,13 @@ def read_inputs(
     seed: int = 0,
     ahead_steps: int | None = None,
     observed: Observed | None = None,
+    move_costs: Sequence[Path] = (),
 ) -> Inputs:
     """Load a profiles folder and price its workload on the cluster the flags name.
 
-    `parent` is the manifest of the running plan, `observed` what corrects the stage times.
+    `parent` is the manifest of the running plan, `observed` what corrects the stage times. Moving away
+    from the parent costs what was recorded: in the first of the files `move_costs`, or beside the
+    profiles, that is there.
     """
     from libra_plan.planner.manifests.document import placements_of
     from libra_plan.planner.pricing import price
@@ -76,6 +80,7 @@ def read_inputs(
         )
     cluster = read_cluster(folder, flags)
     check_gpu_names(folder, cluster)
+    moves = {} if parent is None else read_moves(move_costs, folder.path)
     problem = price(
         folder,
         cluster,
@@ -86,10 +91,11 @@ def read_inputs(
         allow_prior=allow_prior,
         at_steps_ahead=ahead_steps,
         corrections=None if observed is None else observed.file,
+        moves=moves,
     )
     if observed is not None:
         problem = observed.noted(problem)
-    return Inputs(folder, cluster, problem, parent)
+    return Inputs(folder, cluster, with_digest(problem, moves), parent)
 
 
 def _fitter(folder: ProfilesFolder, allow_prior: bool) -> Callable[[LoadedProfile], FittedProfile]:

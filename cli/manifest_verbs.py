@@ -9,6 +9,7 @@ import typer
 
 from libra_plan.cli import render
 from libra_plan.cli.faults import writing
+from libra_plan.cli.handover_verbs import start_detached
 from libra_plan.cli.inputs import read_manifest_at
 from libra_plan.cli.plan_verbs import Form
 from libra_plan.errors import InputError, LaunchError
@@ -33,7 +34,9 @@ _EMIT = (
 )
 _LAUNCH = (
     "Show what would be started on this host; start it with --yes.\n\n"
-    "Example: libra-plan launch run/ --node node0 --yes"
+    "Example: libra-plan launch run/ --node node0 --yes\n\n"
+    "It waits for the roles, and Ctrl-C stops them. With --detach they outlive it, and `apply`, `status` "
+    "and `stop` are for them."
 )
 
 
@@ -142,9 +145,18 @@ def launch(
     unknown_gpus: Annotated[
         bool, typer.Option("--allow-unknown-gpus", help="Start though nobody can say whether GPUs are free.")
     ] = False,
+    detach: Annotated[
+        bool,
+        typer.Option("--detach", help="Return when all work, and leave them running for apply and status."),
+    ] = False,
     form: Annotated[Form, typer.Option("--format", help="How to write the report.")] = Form.TABLE,
 ) -> None:
     """Launch a manifest's roles on this host, and wait for them."""
+    if detach:
+        if task:
+            raise InputError("--detach starts all tasks of a manifest", got=f"--task {task[0]}")
+        start_detached(read_manifest_at(manifest), folder, node, unknown_gpus, yes, form)
+        return
     from libra_plan.planner.launch import launch as run
     from libra_plan.planner.launch_gpus import gpus_free
 

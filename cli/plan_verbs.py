@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from enum import Enum
 from pathlib import Path
@@ -12,6 +13,7 @@ import typer
 from libra_plan.cli import render
 from libra_plan.cli.faults import printable, writing
 from libra_plan.cli.inputs import ClusterFlags, Inputs, read_inputs, read_manifest_at, set_aside_notes
+from libra_plan.cli.move_costs import SwitchCosts, cost_files
 from libra_plan.cli.observed import Observed, read_observed
 from libra_plan.cli.solving import verified_plan
 from libra_plan.errors import InputError, ManifestError
@@ -137,6 +139,7 @@ def solve(
     ahead_steps: AheadSteps = None,
     corrections: CorrectionsOption = None,
     seed: Seed = 0,
+    switch_costs: SwitchCosts = None,
     form: FormOption = Form.TABLE,
 ) -> None:
     """Plan, verify, write when asked, and print."""
@@ -146,7 +149,8 @@ def solve(
     _check_picture(picture)
     parent = _parent(running, out)
     observed = read_observed(corrections, out)
-    inputs = _inputs(profiles, flags, parent, policy, budget, allow_prior, seed, ahead_steps, observed)
+    costs = cost_files(switch_costs, running, out)
+    inputs = _inputs(profiles, flags, parent, policy, budget, allow_prior, seed, ahead_steps, observed, costs)
     plan = verified_plan(inputs.problem, _params(time_limit, gap, deterministic, seed, solver))
     manifest = _settle(inputs, plan, name, out)
     if form is Form.TABLE:
@@ -168,6 +172,7 @@ def _inputs(
     seed: int,
     ahead_steps: int | None,
     observed: Observed | None,
+    costs: Sequence[Path],
 ) -> Inputs:
     """Read and price what is to be planned, and say what was taken for granted."""
     inputs = read_inputs(
@@ -179,6 +184,7 @@ def _inputs(
         seed=seed,
         ahead_steps=ahead_steps,
         observed=observed,
+        move_costs=costs,
     )
     inputs = replace(inputs, problem=replace(inputs.problem, budget_per_hour=budget))
     _warn(inputs, ahead_steps)
@@ -326,6 +332,7 @@ def explain(
     ahead_steps: AheadSteps = None,
     corrections: CorrectionsOption = None,
     seed: Seed = 0,
+    switch_costs: SwitchCosts = None,
     form: FormOption = Form.TABLE,
 ) -> None:
     """Solve and explain."""
@@ -334,7 +341,8 @@ def explain(
     flags = ClusterFlags(gpus, gpus_per_node, gpu_class, cluster, local)
     parent = _parent(running, None)
     observed = read_observed(corrections, None)
-    inputs = _inputs(profiles, flags, parent, policy, budget, allow_prior, seed, ahead_steps, observed)
+    costs = cost_files(switch_costs, running, None)
+    inputs = _inputs(profiles, flags, parent, policy, budget, allow_prior, seed, ahead_steps, observed, costs)
     params = _params(time_limit, gap, deterministic, seed, solver)
     plan = verified_plan(inputs.problem, params)
     explanation = run(inputs.problem, plan, params)

@@ -10,10 +10,9 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,6 +21,8 @@ import psutil
 
 from libra_plan.errors import LaunchError
 from libra_plan.planner import launch_host as host
+from libra_plan.planner.handover.journal import read_journal
+from libra_plan.planner.handover.state import state_of
 from libra_plan.planner.launch_host import AgentState, GpuCheck, GpuReport, LaunchState
 from libra_plan.planner.manifests.agents import Agent, AgentOptions, agents_of
 from libra_plan.planner.manifests.check import require_sound
@@ -117,12 +118,13 @@ def launch(
     folder.mkdir(parents=True, exist_ok=True)
     with lock_folder(folder):
         host.refuse_survivors(host.read_state(folder))
+        _refuse_supervised(folder)
         host.check_visible(here, agents, inherited)
         reports = host.check_gpus_free(here, agents, check_gpus, allow_unknown=allow_unknown_gpus)
         host.check_ports_free(agents)
         host.check_programs(agents, inherited)
         run = _Run(manifest, here.id, folder, inherited, clock, tell)
-        with _signals(run.interrupt):
+        with host.hear_signals(run.interrupt):
             run.go(agents)
     return LaunchReport(here.id, agents, reports, tuple(run.exits), tuple(run.survivors), run.interrupted)
 
@@ -143,24 +145,15 @@ def _chosen(
     )
 
 
-@contextmanager
-def _signals(handle: Callable[[int], None]) -> Iterator[None]:
-    """Hand SIGINT, SIGTERM and SIGHUP (the terminal is gone) to `handle`.
-
-    Elsewhere than in the main thread they stay as they are; under nohup SIGHUP stays ignored.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    numbers = [signal.SIGINT, signal.SIGTERM]
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        numbers.append(signal.SIGHUP)
-    before = {number: signal.signal(number, lambda received, _: handle(received)) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def _refuse_supervised(folder: Path) -> None:
+    """Refuse to start beside roles that a supervisor of this folder started."""
+    state = state_of(read_journal(folder))
+    if state.open or (state.launch_id and host.marked_processes(state.launch_id)):
+        raise LaunchError(
+            "roles of this folder run under a supervisor",
+            got=folder,
+            way_out="`libra-plan apply` moves them, `libra-plan stop` ends them",
+        )
 
 
 @dataclass
@@ -208,6 +201,7 @@ class _Run:
 
     def go(self, agents: Sequence[Agent]) -> None:
         """Start the agents and wait for them; when the launch itself fails, tell them all to stop."""
+        host.write_state(self.folder, self.state)  # before the first: what carries the mark is found again
         try:
             for agent in agents:
                 self.start(agent)
@@ -230,7 +224,7 @@ class _Run:
             with log.open("ab") as output:
                 process = subprocess.Popen(
                     agent.argv,
-                    env=self._environment(agent),
+                    env={**host.role_environment(agent, self.inherited), host.MARK: self.state.launch_id},
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,
@@ -254,15 +248,6 @@ class _Run:
         self.live.append(_Running(agent, process, record))
         self._record(record)
         self.tell(record)
-
-    def _environment(self, agent: Agent) -> dict[str, str]:
-        """Leave out what would speak for another launch, and torchrun defaults that nobody planned."""
-        kept = {
-            key: value
-            for key, value in self.inherited.items()
-            if not key.startswith(("LIBRA_PLAN_", "PET_")) and key not in agent.unset
-        }
-        return {**kept, **agent.environment, host.MARK: self.state.launch_id}
 
     def _record(self, record: AgentState) -> None:
         others = tuple(one for one in self.state.agents if one.pid != record.pid)

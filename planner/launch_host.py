@@ -7,8 +7,11 @@ import ipaddress
 import json
 import os
 import shutil
+import signal
 import socket
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -34,9 +37,11 @@ __all__ = [
     "check_programs",
     "check_visible",
     "gpus_unknown",
+    "hear_signals",
     "marked_processes",
     "read_state",
     "refuse_survivors",
+    "role_environment",
     "still_runs",
     "this_node",
     "write_state",
@@ -158,9 +163,17 @@ def _listed(indices: Iterable[int]) -> str:
 
 
 def check_gpus_free(
-    node: NodeEntry, agents: Iterable[Agent], check: GpuCheck, *, allow_unknown: bool
+    node: NodeEntry,
+    agents: Iterable[Agent],
+    check: GpuCheck,
+    *,
+    allow_unknown: bool,
+    held: Collection[str] = (),
 ) -> tuple[GpuReport, ...]:
-    """Ask the check about the GPUs to be used; refuse busy ones, and unknown ones unless allowed."""
+    """Ask the check about the GPUs to be used; refuse busy ones, and unknown ones unless allowed.
+
+    Those that we `held` ourselves (`node:index`) may be busy yet.
+    """
     used = {index for agent in agents for index in agent.gpus}
     gpus = tuple(gpu for gpu in node.gpus if gpu.index in used)
     reports = check(node.id, gpus) if gpus else ()
@@ -170,7 +183,8 @@ def check_gpus_free(
     bad = [
         report
         for report in reports
-        if report.state is GpuState.BUSY or (report.state is GpuState.UNKNOWN and not allow_unknown)
+        if (report.state is GpuState.BUSY and report.gpu not in held)
+        or (report.state is GpuState.UNKNOWN and not allow_unknown)
     ]
     if bad:
         raise LaunchError(
@@ -235,6 +249,36 @@ def _programs(argv: tuple[str, ...]) -> Iterator[str]:
         at = argv.index("--")
         if "--no-python" in argv[:at]:
             yield argv[at + 1]
+
+
+def role_environment(agent: Agent, inherited: Mapping[str, str]) -> dict[str, str]:
+    """Leave out what would speak for another launch, and torchrun defaults that nobody planned."""
+    kept = {
+        key: value
+        for key, value in inherited.items()
+        if not key.startswith(("LIBRA_PLAN_", "PET_")) and key not in agent.unset
+    }
+    return {**kept, **agent.environment}
+
+
+@contextmanager
+def hear_signals(handle: Callable[[int], None]) -> Iterator[None]:
+    """Hand SIGINT, SIGTERM and SIGHUP (the terminal is gone) to `handle`.
+
+    Elsewhere than in the main thread they stay as they are; under nohup SIGHUP stays ignored.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    before = {number: signal.signal(number, lambda received, _: handle(received)) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class AgentState(msgspec.Struct, frozen=True, rename="camel", kw_only=True):

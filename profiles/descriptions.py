@@ -57,6 +57,8 @@ _WORKLOAD: dict[str, dict[str, str]] = {
         "stop_signal": "Signal that asks a process to save and end.",
         "grace_s": "Seconds it gets before it is killed.",
         "checkpoint_dir": "Folder of its checkpoints, handed to the launcher.",
+        "checkpoint_sentinel": "File in that folder in which the framework keeps the step it saved last.",
+        "reshardable": "Whether its checkpoints load on another number of training ranks.",
         "restart_s": "Seconds that moving the task costs; without it the measured switching costs count.",
     },
     "WorkSpec": {

@@ -178,6 +178,8 @@ class LifecycleSpec(File, frozen=True, kw_only=True):
     stop_signal: Literal["SIGTERM", "SIGINT", "SIGUSR1"] = "SIGTERM"
     grace_s: Positive = 600.0
     checkpoint_dir: str | None = None
+    checkpoint_sentinel: str | None = None
+    reshardable: bool = False
     restart_s: Seconds | None = None
 
 

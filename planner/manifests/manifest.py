@@ -183,11 +183,17 @@ class RoleEntry(_Entry, frozen=True):
 
 
 class Lifecycle(_Entry, frozen=True):
-    """How the task's processes are stopped and where they keep their checkpoints."""
+    """How the task's processes are stopped and where they keep their checkpoints.
+
+    `checkpoint_sentinel` is a file in that folder in which a framework keeps the step it saved last.
+    Only a `reshardable` task may be moved to another number of training ranks.
+    """
 
     stop_signal: Literal["SIGTERM", "SIGINT", "SIGUSR1"]
     grace_s: Annotated[float, Meta(gt=0)]
     checkpoint_dir: str | None
+    checkpoint_sentinel: str | msgspec.UnsetType = msgspec.UNSET
+    reshardable: bool | msgspec.UnsetType = msgspec.UNSET
 
 
 class CouplingEntry(_Entry, frozen=True):

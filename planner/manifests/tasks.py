@@ -57,6 +57,8 @@ def describe_task(
             stop_signal=lifecycle.stop_signal,
             grace_s=lifecycle.grace_s,
             checkpoint_dir=lifecycle.checkpoint_dir,
+            checkpoint_sentinel=lifecycle.checkpoint_sentinel or msgspec.UNSET,
+            reshardable=lifecycle.reshardable or msgspec.UNSET,
         ),
         step_time=_prediction(running.column.step_time_s),
         normalised=running.normalised,

@@ -11,19 +11,24 @@ from libra_plan.models.sharing import whole_class
 from libra_plan.models.topology import Cluster
 from libra_plan.profiles.catalog import LoadedProfile
 from libra_plan.profiles.schema import SharedRate, SwitchingFile
+from libra_plan.profiles.switch_costs import SwitchPrice
 
 __all__ = ["Prices", "Refusals"]
 
 
 @dataclass(frozen=True)
 class Prices:
-    """Where prices come from: the cluster, the profiles with their fits, the switching figures."""
+    """Where prices come from: the cluster, the profiles with their fits, the switching figures.
+
+    `moves` are the recorded costs of moving tasks, by task.
+    """
 
     cluster: Cluster
     profiles: Mapping[str, LoadedProfile]
     fitted: Callable[[LoadedProfile], FittedProfile]
     switching: Mapping[str, SwitchingFile]
     allow_prior: bool = False
+    moves: Mapping[str, SwitchPrice] = field(default_factory=dict)
 
     def sharing(self, gpu_class: str) -> tuple[SharedRate, ...]:
         """Give what was measured of two processes on one GPU, for the class of a seat."""

@@ -9,6 +9,7 @@ from libra_plan.models.topology import Cluster
 from libra_plan.profiles.catalog import LoadedProfile
 from libra_plan.profiles.gpus import bytes_per_weight
 from libra_plan.profiles.schema import ModelShape, Software, SwitchingFile, TaskSpec
+from libra_plan.profiles.switch_costs import SwitchPrice
 
 __all__ = ["between_racks_note", "handover_note", "link_gib_per_s", "restart_s", "sync_s", "weight_gib"]
 
@@ -89,15 +90,19 @@ def restart_s(
     trained_gib: float,
     loaded_gib: float,
     horizon_s: float,
+    recorded: SwitchPrice | None = None,
 ) -> float:
     """Give the seconds of work a task loses when its placement changes.
 
-    The user's own figure, else start of the ranks (90th percentile) + save of the trained state +
-    load of it and of the other roles' weights. Unmeasured, a change is charged the whole horizon,
-    so that a task whose price is unknown is not moved for gain.
+    The user's own figure, else the 90th percentile of its `recorded` moves, else start of the ranks
+    (90th percentile) + save of the trained state + load of it and of the other roles' weights.
+    Unmeasured, a change is charged the whole horizon, so that a task whose price is unknown is not
+    moved for gain.
     """
     if task.lifecycle.restart_s is not None:
         return task.lifecycle.restart_s
+    if recorded is not None:
+        return recorded.p90_s
     if switching is None:
         return horizon_s
     saving = trained_gib / switching.save_gib_per_s.typical

@@ -30,6 +30,7 @@ from libra_plan.planner.problem import (
 )
 from libra_plan.profiles.catalog import LoadedProfile, ProfilesFolder
 from libra_plan.profiles.schema import RoleSpec, TaskSpec, Trace
+from libra_plan.profiles.switch_costs import SwitchPrice
 from libra_plan.profiles.traces import read_trace
 
 __all__ = ["price"]
@@ -49,6 +50,7 @@ def price(
     at_steps_ahead: int | None = None,
     budget_per_hour: float | None = None,
     corrections: CorrectionsFile | None = None,
+    moves: Mapping[str, SwitchPrice] | None = None,
 ) -> Problem:
     """Price every task of a folder's workload on a cluster.
 
@@ -56,7 +58,8 @@ def price(
     `seed` sets the order in which trajectories meet prompts and replicas. `allow_prior` lets models
     answer outside what was measured, with wider bounds. `at_steps_ahead` prices the step so many
     steps from now, with responses as long as each task's `history_tokens` foretell. `corrections`
-    multiply the stage times of the roles they were observed for, inside what was measured.
+    multiply the stage times of the roles they were observed for, inside what was measured. `moves`
+    holds recorded costs of moving tasks.
     """
     if folder.workload is None:
         raise WorkloadError("the folder has no workload.yaml", got=str(folder.path), way_out="write one")
@@ -67,6 +70,7 @@ def price(
         _once(make),
         folder.switching,
         allow_prior,
+        moves or {},
     )
     horizon_s = folder.workload.horizon_s
     works = {
@@ -153,7 +157,7 @@ def _task(
         float(work.samples),
         float(work.sequences.total),
         handover_s or 0.0,
-        restart_s(spec, switching, trained, loaded, horizon_s),
+        restart_s(spec, switching, trained, loaded, horizon_s, prices.moves.get(spec.id)),
         spec.min_gpus,
         spec.max_gpus,
         spec.roles_fill_pools,

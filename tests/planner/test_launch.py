@@ -302,7 +302,7 @@ def test_a_launch_killed_outright_leaves_a_record_to_find_its_roles_by(tmp_path)
     environment = {**os.environ, "PYTHONPATH": str(Path(libra_plan.__file__).parent.parent)}
     folder = tmp_path / "run"
     with subprocess.Popen([sys.executable, "-c", code, str(path), str(folder)], env=environment) as killed:
-        wait_for((folder / "launch.json").exists)
+        wait_for(lambda: (folder / "launch.json").exists() and read_state(folder).agents)
         killed.kill()
     (agent,) = read_state(folder).agents
     try:
@@ -310,6 +310,31 @@ def test_a_launch_killed_outright_leaves_a_record_to_find_its_roles_by(tmp_path)
             start(cpu_manifest("pass"), folder)
     finally:
         psutil.Process(agent.pid).kill()
+
+
+def test_a_launch_killed_before_it_recorded_a_role_finds_it_by_its_mark(tmp_path):
+    """The launch is on record before its first role exists, so no role can run unnoticed."""
+    path = tmp_path / "manifest.json"
+    path.write_text(manifest_to_json(cpu_manifest("import time; time.sleep(60)")), encoding="utf-8")
+    code = (
+        "import os, signal, sys; from pathlib import Path; from libra_plan.planner import launch;"
+        "from libra_plan.planner.manifests.document import read_manifest;"
+        "launch._Run._record = lambda *_: os.kill(os.getpid(), signal.SIGKILL);"
+        "launch.launch(read_manifest(Path(sys.argv[1])), folder=Path(sys.argv[2]), dry_run=False)"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(libra_plan.__file__).parent.parent)}
+    folder = tmp_path / "run"
+    done = subprocess.run([sys.executable, "-c", code, str(path), str(folder)], env=environment, check=False)
+    assert done.returncode == -signal.SIGKILL
+    state = read_state(folder)
+    assert state.agents == ()
+    wait_for(lambda: host.marked_processes(state.launch_id))
+    (left,) = host.marked_processes(state.launch_id)
+    try:
+        with pytest.raises(LaunchError, match=rf"a worker \(pid {left.pid}\)"):
+            start(cpu_manifest("pass"), folder)
+    finally:
+        left.kill()
 
 
 RANK = """

@@ -126,10 +126,28 @@ def test_cpu_roles_say_workers_and_cores_per_node():
 def test_commands_and_lifecycle_come_from_the_workload():
     """Launchers need to know what to run and how to stop it."""
     task = plans.running("t", [plans.role("train", [["n0:0"]])])
-    lifecycle = LifecycleSpec(stop_signal="SIGUSR1", grace_s=30.0, checkpoint_dir="/ckpt")
+    lifecycle = LifecycleSpec(
+        stop_signal="SIGUSR1",
+        grace_s=30.0,
+        checkpoint_dir="/ckpt",
+        checkpoint_sentinel="latest.txt",
+        reshardable=True,
+    )
     manifest = plans.manifest_of(plans.cluster(1), task, command=("a.py", "--x"), lifecycle=lifecycle)
     assert roles(manifest)["train"].command == ("a.py", "--x")
-    assert msgspec.structs.astuple(manifest.spec.tasks[0].lifecycle) == ("SIGUSR1", 30.0, "/ckpt")
+    assert msgspec.structs.astuple(manifest.spec.tasks[0].lifecycle) == (
+        "SIGUSR1",
+        30.0,
+        "/ckpt",
+        "latest.txt",
+        True,
+    )
+    plain = plans.manifest_of(plans.cluster(1), task, lifecycle=LifecycleSpec())
+    assert set(msgspec.to_builtins(plain.spec.tasks[0].lifecycle)) == {
+        "stopSignal",
+        "graceS",
+        "checkpointDir",
+    }
 
 
 def test_an_unchanged_task_keeps_generation_ports_and_rendezvous():

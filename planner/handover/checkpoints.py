@@ -1,0 +1,70 @@
+"""Ask a task for a checkpoint, and see whether one newer than the order is complete."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from libra_plan.planner.handover.records import Ordered
+from libra_plan.planner.handover.worker import REQUEST, Complete, latest_complete, write_json
+from libra_plan.planner.manifests.manifest import Lifecycle
+
+__all__ = ["answer_to", "marks_of", "newest", "withdraw", "write_request"]
+
+
+def newest(folder: Path, lifecycle: Lifecycle) -> Complete | None:
+    """Find the newest complete checkpoint, by `complete.json` or by the framework's own sentinel.
+
+    A sentinel such as verl's `latest_checkpointed_iteration.txt` holds the step that was saved last.
+    """
+    if isinstance(lifecycle.checkpoint_sentinel, msgspec.UnsetType):
+        return latest_complete(folder)
+    path = folder / lifecycle.checkpoint_sentinel
+    try:
+        text = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        return None
+    if not (text.isascii() and text.isdigit()):
+        return None
+    return Complete(int(text), path.parent, None, None, None)
+
+
+def write_request(order: Ordered) -> None:
+    """Put an order where the task looks for it; writing it again changes nothing."""
+    folder = Path(order.folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / REQUEST, {"id": order.request, "generation": order.generation, "drain": True})
+
+
+def withdraw(order: Ordered) -> None:
+    """Take an order back, so that the task goes on."""
+    with suppress(FileNotFoundError):
+        (Path(order.folder) / REQUEST).unlink()
+
+
+def answer_to(order: Ordered, lifecycle: Lifecycle, *, knows_requests: bool) -> Complete | None:
+    """Find the checkpoint that answers an order; None while there is none.
+
+    A program that asks for requests answers with the request's id. Any other is taken at the first
+    checkpoint after the newest one there was when the order was given.
+    """
+    found = newest(Path(order.folder), lifecycle)
+    if found is None:
+        return None
+    if knows_requests or found.request == order.request:
+        return found if found.request == order.request else None
+    return found if order.after_step is None or found.step > order.after_step else None
+
+
+def marks_of(progress: Path) -> dict[str, float]:
+    """Read what a role reported: seconds since the host was started, by mark; the first of each counts."""
+    marks: dict[str, float] = {}
+    with suppress(OSError):
+        for line in progress.read_text(encoding="utf-8", errors="replace").splitlines():
+            with suppress(ValueError, KeyError, TypeError):
+                entry = json.loads(line)
+                marks.setdefault(str(entry["mark"]), float(entry["boot_s"]))
+    return marks

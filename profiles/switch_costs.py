@@ -1,0 +1,109 @@
+"""Recorded costs of moves: one JSON line per task that was moved, as the supervisor measured it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from libra_plan.errors import ProfileError, Where
+from libra_plan.profiles.document import shown
+from libra_plan.profiles.schema_base import File
+
+__all__ = [
+    "FEWEST",
+    "STORE",
+    "RoleSwitch",
+    "SwitchPrice",
+    "SwitchRecord",
+    "read_switch_costs",
+    "switch_prices",
+]
+
+STORE = "switch_costs.jsonl"
+FEWEST = 5  # records of a task from which its price is taken
+_NEWEST = 20  # of them count: models and file systems change
+
+
+class RoleSwitch(File, frozen=True, kw_only=True):
+    """What one role needed: seconds to start, to load and to its first step; None: it did not say."""
+
+    role: str
+    gpus: int
+    start_s: float | None
+    load_s: float | None
+    warm_up_s: float | None
+
+
+class SwitchRecord(File, frozen=True, kw_only=True):
+    """One move of a task. Seconds; None: not known.
+
+    `drain_s` and `save_s` add up to `checkpoint_s`, from the order to the complete checkpoint.
+    `lost_s` is the time without work: saving, stopping and the slowest role's start, load and warm-up.
+    """
+
+    schema_version: Literal[1]
+    task: str
+    action: Literal["start", "stop", "resize", "move"]
+    gpu_class: str | None
+    gpus_before: int
+    gpus_after: int
+    checkpoint_s: float | None
+    drain_s: float | None
+    save_s: float | None
+    stop_s: float | None
+    roles: tuple[RoleSwitch, ...]
+    lost_s: float | None
+    at: str
+
+
+class SwitchPrice(msgspec.Struct, frozen=True):
+    """What a task's moves cost: the 90th percentile (s) of so many recorded ones."""
+
+    p90_s: float
+    records: int
+
+
+def read_switch_costs(path: Path) -> list[SwitchRecord]:
+    """Read a store, oldest record first; a last line that was cut off does not count."""
+    try:
+        lines = path.read_bytes().splitlines(keepends=True)
+    except OSError as problem:
+        raise ProfileError(
+            "the recorded costs of moves cannot be read", got=problem.strerror, where=Where(shown(path))
+        ) from None
+    if lines and not lines[-1].endswith(b"\n"):
+        del lines[-1]
+    records = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            records.append(msgspec.json.decode(line, type=SwitchRecord))
+        except msgspec.MsgspecError as problem:
+            raise ProfileError(
+                "this is no record of a move",
+                got=problem,
+                way_out="remove the line, or name another file with --switch-costs",
+                where=Where(shown(path), line=number),
+            ) from None
+    return records
+
+
+def switch_prices(records: Iterable[SwitchRecord]) -> dict[str, SwitchPrice]:
+    """Give the price of each task with at least five moves whose cost is known whole."""
+    known: dict[str, list[float]] = {}
+    for record in records:
+        if record.lost_s is not None and record.action in ("resize", "move"):
+            known.setdefault(record.task, []).append(record.lost_s)
+    return {
+        task: SwitchPrice(_p90(lost[-_NEWEST:]), len(lost[-_NEWEST:]))
+        for task, lost in known.items()
+        if len(lost) >= FEWEST
+    }
+
+
+def _p90(values: Sequence[float]) -> float:
+    """Give the smallest value that nine of ten do not exceed."""
+    return sorted(values)[math.ceil(0.9 * len(values)) - 1]
