@@ -22,6 +22,7 @@ from libra_plan.planner.problem import CouplingKind, Role, Sharing, SharingKind,
 __all__ = [
     "JointTask",
     "any_shapes_of",
+    "in_order",
     "joint_task",
     "members_in_first",
     "own_role",
@@ -152,15 +153,15 @@ def works_s(
 ) -> tuple[float, ...]:
     """Give the seconds a pool adds to each of the works that make up a step.
 
-    `turns`: two members in the first pool, then two in the second. `engine`: the engine's, then what
-    each member has beside it. Roles that sleep count with falling asleep and waking.
+    `turns`: two members in the first pool, then two in the second. `engine`: those of the slowest
+    member that is complete (none yet), of the member in hand, and of the engine. Roles that sleep
+    count with falling asleep and waking.
     """
-    members = {member.id: number for number, member in enumerate(joint.members)}
+    members = [member.id for member in joint.members]
     turns = joint.sharing.kind is SharingKind.TURNS
-    works = [0.0] * (2 * len(members) if turns else 1 + len(members))
+    works = [0.0] * (4 if turns else 3)
     for choice in option.pool.choices:
-        member = members[own_role(choice.role)[0]]
-        at = len(members) * pool + member if turns else 0 if pool == 0 else 1 + member
+        at = 2 * pool + members.index(own_role(choice.role)[0]) if turns else 2 if pool == 0 else 1
         works[at] += _role_s(choice, option.pool.memory_mode, read)
     return tuple(works)
 
@@ -170,41 +171,60 @@ def _role_s(choice: RoleChoice, mode: MemoryMode, read: Callable[[Estimate], flo
     return read(option.time_s) + (option.switch_s if mode is MemoryMode.SLEEP else 0.0)
 
 
+def in_order(joint: JointTask, pools: Sequence[PoolOption]) -> list[tuple[int, Task | None]]:
+    """Give the order in which pools are put together, and the member that each one completes.
+
+    `engine`: the pools of one member after the other, the engine last.
+    """
+    if joint.sharing.kind is SharingKind.TURNS:
+        return [(0, None), (1, None)]
+    owners = [own_role(option.pool.choices[0].role)[0] for option in pools]
+    order: list[tuple[int, Task | None]] = []
+    for member in joint.members:
+        mine = [number for number in range(1, len(pools)) if owners[number] == member.id]
+        order += [(number, member if number == mine[-1] else None) for number in mine]
+    return [*order, (0, None)]
+
+
+def together(joint: JointTask, works: Floats, more: Floats, completes: Task | None) -> Floats:
+    """Put the works of a further pool to those so far, shape (columns, works)."""
+    total: Floats = works + more if joint.adds_up else np.maximum(works, more)
+    if completes is None:
+        return total
+    slowest, member, engine = total.T
+    return np.stack((np.maximum(slowest, member + completes.sync_s), np.zeros_like(member), engine), axis=1)
+
+
 def step_s(joint: JointTask, works: Floats) -> Floats:
-    """Give the step of all members, seconds, from the works of `works_s`, each an array over columns.
+    """Give the step of all members, seconds, by column, from works of shape (columns, works).
 
     `turns`: the first member in the first pool beside the second in the second, then the other way
     round; a hand-over of weights takes both pools. `engine`: members begin together, so the step is
     that of the slowest.
     """
     if joint.sharing.kind is SharingKind.TURNS:
-        first_a, first_b, second_a, second_b = works
+        first_a, first_b, second_a, second_b = works.T
         handovers_s = sum(member.sync_s for member in joint.members)
         slots: Floats = np.maximum(first_a, second_b) + np.maximum(first_b, second_a)
         return slots + handovers_s
-    engine, *rests = works
-    steps = [
-        (engine + rest if joint.adds_up else np.maximum(engine, rest)) + _handover_s(member)
-        for rest, member in zip(rests, joint.members, strict=True)
-    ]
-    longest: Floats = np.maximum.reduce(steps)
-    return longest
+    slowest, _, engine = works.T
+    if joint.adds_up:
+        rounds: Floats = engine + slowest
+        return rounds
+    handed_over_s = max(_handover_s(member) for member in joint.members)
+    longer: Floats = np.maximum(engine + handed_over_s, slowest)
+    return longer
 
 
 def _handover_s(member: Task) -> float:
     return member.sync_s if len(member.gpu_roles) > 1 else 0.0
 
 
-def together(joint: JointTask, works: Floats, more: Floats) -> Floats:
-    """Put the works of further pools to those so far."""
-    return works + more if joint.adds_up else np.maximum(works, more)
-
-
 def step_of_pools_s(
     joint: JointTask, pools: Sequence[PoolOption], read: Callable[[Estimate], float]
 ) -> float:
     """Give the step of all members in some pools, seconds."""
-    total = np.zeros(len(works_s(joint, 0, pools[0], read)))
-    for number, option in enumerate(pools):
-        total = together(joint, total, np.array(works_s(joint, number, option, read)))
-    return float(step_s(joint, total))
+    total = np.zeros((1, len(works_s(joint, 0, pools[0], read))))
+    for number, completes in in_order(joint, pools):
+        total = together(joint, total, np.array([works_s(joint, number, pools[number], read)]), completes)
+    return float(step_s(joint, total)[0])

@@ -230,16 +230,22 @@ def _differences(problem: Problem, plan: Plan, other: Plan) -> Iterator[str]:
     for task in problem.tasks:
         old, new = now.get(task.id), then.get(task.id)
         if old is None and new is not None:
-            yield f"{task.id} runs: {_way(new)}"
+            yield f"{task.id} runs: {_way(other, new)}"
         elif old is not None and new is None:
             yield f"{task.id} waits"
         elif old is not None and new is not None and old.column.phases != new.column.phases:
-            yield f"{task.id}: {_way(new)} instead of {_way(old)}"
+            yield f"{task.id}: {_way(other, new)} instead of {_way(plan, old)}"
 
 
-def _way(running: RunningTask) -> str:
+def _way(plan: Plan, running: RunningTask) -> str:
     phases = [
         " | ".join(" + ".join(f"{c.role} {c.option.form}" for c in pool.choices) for pool in phase.pools)
         for phase in running.column.phases
     ]
-    return f"{' ; '.join(phases)} on {running.column.gpus} GPUs"
+    return f"{' ; '.join(phases)} on {running.column.gpus} GPUs{_shared(plan, running.task)}"
+
+
+def _shared(plan: Plan, task: str) -> str:
+    """Name the tasks that a task shares those GPUs with."""
+    others = [name for run in plan.joint if task in run.tasks for name in run.tasks if name != task]
+    return f", some of them with {' and '.join(others)}" if others else ""

@@ -11,11 +11,15 @@ from joint_cases import CASES, EXACT, cluster, engine_problem, held, option, sol
 from oracle import best_throughput
 from oracle_joint import best_jointly
 from random_problems import random_problem, with_sharing
+from random_problems import with_running as with_changes
 
 from libra_plan.errors import WorkloadError
 from libra_plan.models.topology import GpuId
+from libra_plan.planner.explain import explain
 from libra_plan.planner.plan import MemoryMode
 from libra_plan.planner.problem import Coupling, CouplingKind, Deadline, Policy, Sharing, SharingKind
+from libra_plan.planner.solvers import stages
+from libra_plan.planner.solvers.base import Backend
 from libra_plan.planner.solvers.solve import solve
 from libra_plan.planner.verify import verify
 
@@ -142,7 +146,7 @@ def test_many_plans_are_the_best_there_are(first):
             check_optimum(seed)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(st.integers(1000, 100_000))
 def test_sharing_never_lowers_the_optimum(seed):
     """What may be shared need not be: the plan is at least as good as without, and holds."""
@@ -194,6 +198,20 @@ def test_beginning_to_share_is_a_move():
     assert [each.moved for each in plan.running] == [
         each.task == alone.running[0].task for each in plan.running
     ]
+
+
+def test_changed_worlds_give_sound_plans():
+    """Weights change, a GPU or a member is gone: what runs jointly goes on, moves or parts, and all holds."""
+    for seed in range(3, 120, 3):
+        problem = with_sharing(random_problem(seed), seed)
+        if len(problem.cluster.gpus) > 6:
+            continue
+        before = solve(problem, EXACT).plan
+        if before is None or not before.joint:
+            continue
+        changed = with_changes(problem, before, seed)
+        after = solve(changed, EXACT).plan
+        assert after is None or verify(changed, after) == []
 
 
 # ---------------------------------------------------------------- the verifier
@@ -264,7 +282,77 @@ def test_pool_without_room_for_the_other_state_is_found():
     assert "memory" in codes
 
 
+# ---------------------------------------------------------------- beside other things
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("solver", [Backend.HIGHS, Backend.CBC])
+def test_other_solvers_choose_as_well(case, solver):
+    """Rows over candidates of several tasks are the same rows for every solver."""
+    problem = CASES[case]()
+    plan = solve(problem, replace(EXACT, solver=solver, deterministic=False)).require_plan()
+    assert verify(problem, plan) == []
+    assert plan.certificate.objective == pytest.approx(solved(problem).certificate.objective, rel=NEAR)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_shared_gpus_are_paid_once(case):
+    """Two tasks on the same GPUs cost no more than the GPUs do, and a budget for those is enough."""
+    problem = CASES[case]()
+    gpus = len(problem.cluster.gpus)
+    priced = replace(
+        problem,
+        cluster=replace(problem.cluster, price_per_gpu_hour=(("a", 3.0),)),
+        budget_per_hour=3.0 * gpus,
+    )
+    plan = solved(priced)
+    assert verify(priced, plan) == []
+    assert plan.joint
+    assert plan.certificate.cost_per_hour == pytest.approx(3.0 * gpus)
+
+
+def test_a_third_task_waits_for_what_two_share():
+    """A task that is left out is told what it would cost, joint tasks included."""
+    tasks = (*turns_problem().tasks, replace(task("prose", 5.0, 5.0), weight=0.1))
+    problem = replace(turns_problem(), tasks=tasks)
+    plan = solved(problem)
+    assert verify(problem, plan) == []
+    assert [(each.task, each.code) for each in plan.queued] == [("prose", "worth")]
+
+
+def test_a_task_in_two_sets_runs_in_one():
+    """Sets may overlap; a task shares with one partner, or none."""
+    tasks = (*turns_problem().tasks, task("prose", 5.0, 5.0))
+    pairs = [("math", "code"), ("code", "prose"), ("math", "prose")]
+    sharing = tuple(Sharing(SharingKind.TURNS, pair) for pair in pairs)
+    problem = replace(turns_problem(), tasks=tasks, sharing=sharing)
+    plan = solved(problem)
+    assert verify(problem, plan) == []
+    assert len(plan.joint) == 1
+    assert len(plan.queued) == 1
+    assert plan.certificate.objective == pytest.approx(best_jointly(problem), rel=NEAR)
+
+
+@pytest.mark.parametrize(
+    ("case", "said"), [("turns", "a round has one step of each"), ("engine", "they step together")]
+)
+def test_explanation_names_whom_a_task_waits_for(case, said):
+    """What binds a task that shares is the other's work, not its own layouts."""
+    problem = CASES[case]()
+    explained = explain(problem, solved(problem), EXACT)
+    assert all(said in each.binding for each in explained.tasks)
+    assert explained.next_best is not None
+    assert any("waits" in each or "instead of" in each for each in explained.next_best.differs)
+
+
 # ---------------------------------------------------------------- what is refused
+
+
+def test_more_columns_than_the_master_takes_are_refused(monkeypatch):
+    """Column generation knows no joint tasks, so there is an end, and it is told."""
+    monkeypatch.setattr(stages, "_MOST_JOINT", 2)
+    with pytest.raises(WorkloadError, match="too many ways"):
+        solve(turns_problem(), EXACT)
 
 
 @pytest.mark.parametrize(
