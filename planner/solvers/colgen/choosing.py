@@ -8,6 +8,7 @@ import numpy as np
 
 from libra_plan.planner.solvers.colgen.arrays import Floats, Ints
 from libra_plan.planner.solvers.colgen.lp_master import solve_integer
+from libra_plan.planner.solvers.colgen.meeting import meeting
 from libra_plan.planner.solvers.colgen.pool import Pool
 from libra_plan.planner.solvers.colgen.state import State
 
@@ -26,6 +27,8 @@ def choose(state: State) -> None:
     What is left of the gap after the first two is closed by a complete search over all columns
     that a better plan may use, in growing windows below the bound.
     """
+    if not state.over:
+        meeting(state)
     if not state.over:
         _near_prices(state)
     many = len(state.oracles) > _TOGETHER  # else every choice is among all tasks already

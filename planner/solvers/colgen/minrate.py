@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 
 from libra_plan.planner.solvers.colgen.arrays import Floats, Ints
-from libra_plan.planner.solvers.colgen.fronts import MixRole, RoleFront, undominated
+from libra_plan.planner.solvers.colgen.fronts import MixRole, RoleFront, TableRole, undominated
 from libra_plan.planner.solvers.colgen.joining import join
 from libra_plan.planner.solvers.colgen.oracle import Found, Priced
 from libra_plan.planner.solvers.colgen.relaxed import Form, Relaxed, Window, suffix_least
@@ -21,6 +22,7 @@ from libra_plan.planner.solvers.colgen.relaxed import Form, Relaxed, Window, suf
 __all__ = ["Form", "MinRateTask"]
 
 _TINY = 1e-12
+_GOOD = 0.98  # of the bound: from here on a guess hardly beats what is known
 _FIRST_LOOK = 0.3  # of a replica's price: how far below the bound pricing looks first
 
 
@@ -43,6 +45,15 @@ class MinRateTask:
             best = max([best, *(each.reduced for each in columns)])
         return Priced(max(bound, known), tuple(found))
 
+    def roughly(self, prices: Floats) -> Priced:
+        """Bound the reduced value by splitting replicas, and give that column."""
+        relaxed = [Relaxed(self.weight, form, prices) for form in self.forms]
+        best = max((each for each in relaxed if len(each.rates)), key=_profit, default=None)
+        if best is None or _profit(best) <= 0.0:
+            return Priced(0.0, ())
+        value, demand = best.column()
+        return Priced(_profit(best), (Found(value, demand, None, value - float(demand @ prices)),))
+
     def near(self, prices: Floats, at_least: float, keep: int) -> tuple[Found, ...]:
         """List up to `keep` columns with a reduced value of `at_least`: each the best at its rate."""
         found = [
@@ -62,6 +73,26 @@ class MinRateTask:
             complete &= all_of_them
         return tuple(found), complete
 
+    def on_rows(self, weights: Floats) -> MinRateTask:
+        """Give the same task with demands on other rows."""
+        return MinRateTask(self.weight, tuple(form.on_rows(weights) for form in self.forms))
+
+    def demand(self, handle: object) -> Floats:
+        """Give what the column of a handle takes of each row."""
+        number, picks = cast(tuple[int, Sequence[Sequence[tuple[int, int]]]], handle)
+        roles: tuple[TableRole | MixRole, ...]
+        roles = (*self.forms[number].tables, *self.forms[number].mixes)
+        taken = [
+            n * role.demand[role.config_id.index(config)]
+            for role, own in zip(roles, picks, strict=True)
+            for config, n in own
+        ]
+        return np.asarray(sum(taken), dtype=np.float64)
+
+
+def _profit(relaxed: Relaxed) -> float:
+    return float(relaxed.profit.max())
+
 
 class _Pricing:
     """One form at one set of prices."""
@@ -77,7 +108,7 @@ class _Pricing:
         upper = float(self.relaxed.profit.max())
         if upper <= known + _TINY:
             return upper, []
-        floor = max(known, self._guess()) if self.form.mixes else known
+        floor = max(known, self._guess()) if self.form.mixes and known < _GOOD * upper else known
         floor -= 1e-9 * max(1.0, abs(floor))
         window = self.relaxed.union(floor)
         *small, last = self._by_size() or [-1]

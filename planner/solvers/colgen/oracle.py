@@ -38,10 +38,22 @@ class Oracle(Protocol):
         """Find the best column at these prices, if it beats `known`, and some near it."""
         ...
 
+    def roughly(self, prices: Floats) -> Priced:
+        """Bound the reduced value cheaply; the columns need not exist, they are for prices only."""
+        ...
+
     def near(self, prices: Floats, at_least: float, keep: int) -> tuple[Found, ...]:
         """List up to `keep` good columns with a reduced value of `at_least`, unlike each other."""
         ...
 
     def every(self, prices: Floats, at_least: float, limit: int) -> tuple[tuple[Found, ...], bool]:
         """List all columns with a reduced value of `at_least`; False when cut at `limit`."""
+        ...
+
+    def on_rows(self, weights: Floats) -> Oracle:
+        """Give the same task with demands on other rows: `demand @ weights` of each column."""
+        ...
+
+    def demand(self, handle: object) -> Floats:
+        """Give what the column of a handle takes of each row."""
         ...

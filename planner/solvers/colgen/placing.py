@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 
 __all__ = ["Block", "NodeRoom", "Share", "place_blocks", "place_shares"]
 
@@ -77,6 +78,10 @@ class _Placing:
         self.widest = {name: max(len(n.room.gpus) for n in own) for name, own in self.of_class.items()}
         self.held = {owner: self._usable(gpus) for owner, gpus in held.items()}
         self.where: dict[int, tuple[Gpu, ...]] = {}
+        self.by_free: dict[tuple[str, int], list[str]] = {}
+        """Names of the nodes with so many GPUs free, as a heap."""
+        for each in self.nodes.values():
+            self._sort_in(each)
 
     def _usable(self, gpus: Iterable[Gpu]) -> dict[str, set[int]]:
         found: dict[str, set[int]] = {}
@@ -92,12 +97,14 @@ class _Placing:
                 if i not in self.where:
                     self._keep(i, share)
         waiting = [i for i in order if i not in self.where]
+        waiting.reverse()
         while waiting:
-            i = waiting.pop(0)
+            i = waiting.pop()
             out = self._put(i)
             if out is None:
                 return None
-            waiting = sorted([*waiting, *out], key=lambda j: -self.blocks[j].size)
+            if out:
+                waiting = sorted([*waiting, *out], key=lambda j: self.blocks[j].size)
         return [self.where[i] for i in range(len(self.blocks))]
 
     def _keep(self, i: int, share: float) -> None:
@@ -140,8 +147,7 @@ class _Placing:
         size, number = (block.size, 1) if block.size <= wide else (wide, block.size // max(wide, 1))
         if wide == 0 or size * number != block.size:
             return None
-        fitting = sorted((n for n in own if len(n.free) >= size), key=lambda n: (len(n.free), n.room.id))
-        chosen, out = fitting[:number], []
+        chosen, out = self._tightest(block.gpu_class, size, number), []
         if len(chosen) < number:
             rest = [
                 n for n in own if all(n is not c for c in chosen) and self._could_free(n, block.size) >= size
@@ -154,6 +160,23 @@ class _Placing:
             return None
         self._take(i, tuple(n.room.id for n in chosen), size)
         return out
+
+    def _tightest(self, gpu_class: str, size: int, number: int) -> list[_Node]:
+        """Give the nodes with the fewest free GPUs that have so many, those first by name."""
+        found: list[_Node] = []
+        for free in range(size, self.widest[gpu_class] + 1):
+            waiting = self.by_free.setdefault((gpu_class, free), [])
+            while waiting and len(found) < number:
+                node = self.nodes[heappop(waiting)]
+                # Entries are left behind when a node changes, so they may be old or twice there.
+                if len(node.free) == free and all(node is not other for other in found):
+                    found.append(node)
+        for node in found:
+            self._sort_in(node)
+        return found
+
+    def _sort_in(self, node: _Node) -> None:
+        heappush(self.by_free.setdefault((node.room.gpu_class, len(node.free)), []), node.room.id)
 
     def _could_free(self, node: _Node, below: int) -> int:
         return len(node.free) + sum(len(g) for j, g in node.placed.items() if self.blocks[j].size < below)
@@ -172,6 +195,7 @@ class _Placing:
         for name in {node for node, _ in self.where.pop(j)}:
             node = self.nodes[name]
             node.free |= set(node.placed.pop(j))
+            self._sort_in(node)
 
     def _take(self, i: int, names: tuple[str, ...], size: int) -> None:
         taken: list[Gpu] = []
@@ -181,6 +205,7 @@ class _Placing:
             gpus = tuple(sorted(sorted(node.free, key=lambda g: (g not in mine, g))[:size]))
             node.free -= set(gpus)
             node.placed[i] = gpus
+            self._sort_in(node)
             taken += [(name, g) for g in gpus]
         self.where[i] = tuple(taken)
 

@@ -49,11 +49,6 @@ class Pool:
         np.maximum.at(best, self.task, self.value - self.demand @ prices)
         return best
 
-    def copy(self, other: Pool, number: int, task: int) -> int:
-        """Take in a column of another pool for a task here; give its number here."""
-        value, demand = float(other.value[number]), other.demand[number].copy()
-        return self.number_of(task, Found(value, demand, other.handle(number), 0.0))
-
     def number_of(self, task: int, column: Found) -> int:
         """Take in a column and give its number, or that of a better one with the same demand."""
         self.add(task, [column])

@@ -6,7 +6,7 @@ Mixes cost what the LP of their knapsack does, so profits here bound those of wh
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -24,6 +24,13 @@ class Form:
 
     tables: tuple[TableRole, ...]
     mixes: tuple[MixRole, ...]
+
+    def on_rows(self, weights: Floats) -> Form:
+        """Give the same form with demands on other rows."""
+        return Form(
+            tuple(replace(role, demand=role.demand @ weights) for role in self.tables),
+            tuple(replace(role, demand=role.demand @ weights) for role in self.mixes),
+        )
 
 
 @dataclass(frozen=True)
@@ -53,6 +60,23 @@ class Relaxed:
         self.segment = np.searchsorted(steps, self.rates)
         least = sum(self.mix_least, self.tables_at(self.rates))
         self.profit: Floats = self.weight * self.rates - least
+
+    def column(self) -> tuple[float, Floats]:
+        """Give value and demand of the best column when replicas of mixes may be split."""
+        at = int(self.profit.argmax())
+        rate = float(self.rates[at])
+        value, demand = self.weight * rate, np.zeros(len(self.prices))
+        for table, (_, points) in zip(self.form.tables, self.table_cost, strict=True):
+            point = points[np.searchsorted(table.rates, rate)]
+            demand += table.number[point] * table.demand[table.config[point]]
+            value -= float(table.extra[point])
+        for mix, cost in zip(self.form.mixes, self.mix_cost, strict=True):
+            order = np.argsort(cost / mix.rate, kind="stable")
+            most = (mix.rate * mix.cap)[order]
+            taken = np.clip(rate - np.concatenate(([0.0], np.cumsum(most)[:-1])), 0.0, most) / mix.rate[order]
+            demand += taken @ mix.demand[mix.item_config[order]]
+            value -= float(taken @ mix.extra[order])
+        return value, demand
 
     def tables_at(self, rates: Floats) -> Floats:
         """Give what all table roles cost together at each rate."""

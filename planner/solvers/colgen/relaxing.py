@@ -8,6 +8,7 @@ from libra_plan.planner.solvers.colgen.state import State
 __all__ = ["relax"]
 
 _OLD = 0.3  # how much of the best prices so far goes into the next ones; LP duals alone jump about
+_NEAR = 1e-4
 _LITTLE = 0.03  # new columns per task below which a round that moved no bound brought little
 
 
@@ -27,7 +28,9 @@ def relax(state: State, gap: float, *, rounded: bool = False) -> None:
         if state.proven - value <= gap * max(abs(value), 1e-9):
             return
         before = state.proven
-        new = state.price(prices if idle else _OLD * state.prices + (1 - _OLD) * prices)
+        # Near the end the LP's own prices are the best: at these its columns lose nothing at all.
+        old = 0.0 if idle or before - value <= _NEAR * abs(value) else _OLD
+        new = state.price(old * state.prices + (1 - old) * prices)
         # Oracles may bound more loosely than they find; then columns dry up before the bounds meet.
         little = new <= _LITTLE * len(state.oracles) and state.proven >= before - gap * abs(before)
         idle = idle + 1 if little else 0

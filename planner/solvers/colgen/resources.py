@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from libra_plan.planner.solvers.colgen.arrays import Floats
 
@@ -50,7 +51,18 @@ class Resources:
 
     def fits(self, demand: Floats) -> bool:
         """Tell whether every row has room."""
-        return bool((self.room(demand) >= -_EPS * np.maximum(1.0, self.limit)).all())
+        return bool(self.fitting(demand[None, :])[0])
+
+    def fitting(self, demand: Floats) -> NDArray[np.bool_]:
+        """Tell of many demands, shape (demands, rows), for which every row has room."""
+        left = self.limit - demand
+        for unit in self.units:
+            rows = np.flatnonzero(unit < 0)
+            if len(rows):
+                opened = np.ceil((-left[:, rows] / -unit[rows]).max(axis=1) - _EPS)
+                left = left - np.maximum(opened, 0.0)[:, None] * unit
+        short = left < -_EPS * np.maximum(1.0, self.limit)
+        return np.asarray(~short.any(axis=1), dtype=np.bool_)
 
     def beside(self, demand: Floats) -> Resources:
         """Give what is left beside a demand; rows that units give may then be below 0."""

@@ -50,6 +50,6 @@ def optimise(
     state.begin(running)
     start(state, prices)
     if not state.over:
-        relax(state, limits.gap / 10, rounded=True)
+        relax(state, 1e-8, rounded=True)
         choose(state)
     return state.answer()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from libra_plan.planner.solvers.colgen.arrays import Floats
-from libra_plan.planner.solvers.colgen.pool import Pool
+from libra_plan.planner.solvers.colgen.oracle import Oracle, Priced
 from libra_plan.planner.solvers.colgen.relaxing import relax
 from libra_plan.planner.solvers.colgen.resources import Resources
 from libra_plan.planner.solvers.colgen.rounding import complete
@@ -16,59 +15,51 @@ from libra_plan.planner.solvers.colgen.state import State
 
 __all__ = ["start"]
 
-_SMALL = 24  # tasks whose prices are found from nothing; more start from the prices of a sample
-_SAMPLE_GAP = 3e-3  # prices of a sample are a guess, so they need be no better than this
+_SAMPLE = 24  # tasks on which one price for all GPUs is looked for
+_ROUGH_GAP = 1e-4
 
 
 def start(state: State, prices: Floats | None) -> None:
     """Price once near the answer and take a greedy choice."""
-    if prices is None:
-        prices = _flat_prices(state) if len(state.oracles) <= _SMALL else _sample_prices(state)
-    state.price(prices)
-    state.better(complete(state.inner, state.pool, prices))
+    state.price(_rough_prices(state) if prices is None else prices)
+    state.better(complete(state.inner, state.pool, state.prices))
 
 
-def _sample_prices(state: State) -> Floats:
-    """Find prices on a sample of the tasks with as small a share of everything.
+@dataclass(frozen=True, slots=True)
+class _Rough:
+    """A task whose replicas may be split: cheap to price, with prices near those of the real one."""
 
-    A choice for the sample is one for all tasks, so there is an incumbent at once.
-    """
-    tasks = len(state.oracles)
-    sample = np.linspace(0, tasks - 1, max(12, tasks // 6)).round().astype(np.int64)
-    smaller = State(
-        state.resources.scaled(len(sample) / tasks),
-        [state.oracles[i] for i in sample],
-        state.limits,
-        replace(state.caller, progress=None, lacking=None, worth=None),
-        state.began,
-    )
+    task: Oracle
 
-    def lift(pool: Pool, chosen: Sequence[int]) -> None:
-        state.better([state.pool.copy(pool, i, int(sample[pool.task[i]])) for i in chosen])
-
-    smaller.lift = lift
-    start(smaller, None)
-    relax(smaller, _SAMPLE_GAP)
-    for number in range(len(smaller.pool)):
-        state.pool.copy(smaller.pool, number, int(sample[smaller.pool.task[number]]))
-    return smaller.prices
+    def price(self, prices: Floats, known: float, keep: int = 1) -> Priced:
+        answer = self.task.roughly(prices)
+        return answer if answer.bound > known + 1e-12 else Priced(max(known, answer.bound), ())
 
 
-def _flat_prices(state: State) -> Floats:
-    """Search one price for all GPUs at which demand meets the limits."""
+def _rough_prices(state: State) -> Floats:
+    """Solve the LP over columns of split replicas; its prices are a round or two from the real ones."""
+    rough = [_Rough(task) for task in state.oracles]
+    caller = replace(state.caller, progress=None, lacking=None, worth=None)
+    split = State(state.resources, rough, state.limits, caller, state.began)  # type: ignore[arg-type]
+    split.price(_flat_prices(state, rough))
+    relax(split, _ROUGH_GAP)
+    return split.prices
+
+
+def _flat_prices(state: State, tasks: list[_Rough]) -> Floats:
+    """Search one price for all GPUs at which the demand of a sample meets its share of the limits."""
+    sample = np.linspace(0, len(tasks) - 1, min(_SAMPLE, len(tasks))).round().astype(np.int64)
+    resources = state.resources.scaled(len(sample) / max(1, len(tasks)))
     low, high, found = 0.0, 0.25, False
-    best = (np.inf, _priced(state.resources, high))
+    best = (np.inf, _priced(resources, high))
     for _ in range(9):
         middle = (low + high) / 2 if found else high
-        prices = _priced(state.resources, middle)
-        answers = [oracle.price(prices, 0.0, 1) for oracle in state.oracles]
-        for task, answer in enumerate(answers):
-            state.pool.add(task, answer.columns)
-        state.better(complete(state.inner, state.pool, prices))
-        bound = float(state.resources.limit @ prices) + sum(max(0.0, a.bound) for a in answers)
+        prices = _priced(resources, middle)
+        answers = [tasks[i].price(prices, 0.0) for i in sample]
+        bound = float(resources.limit @ prices) + sum(max(0.0, a.bound) for a in answers)
         demand = sum((a.columns[0].demand for a in answers if a.columns), np.zeros(len(prices)))
         best = min(best, (bound, prices), key=lambda each: each[0])
-        if state.resources.fits(demand):
+        if resources.fits(demand):
             found, high = True, middle
         else:
             low, high = middle, high if found else 2 * high

@@ -90,7 +90,6 @@ class State:
     limits: Limits
     caller: Caller
     began: float
-    lift: Callable[[Pool, Sequence[int]], None] | None = None
     rounds: int = 0
     chosen: tuple[int, ...] = ()
     objective: float = 0.0
@@ -167,6 +166,13 @@ class State:
             self.report()
         return new
 
+    def prove(self, bound: float) -> None:
+        """Take a bound that a complete search has proven, true to what its sums are."""
+        bound += _SAFETY * max(1.0, abs(bound))
+        if bound < self.proven:
+            self.proven = bound
+            self.report()
+
     def losses(self) -> Floats:
         """Give what each column of the pool loses against its task's best at the prices."""
         return self.reduced[self.pool.task] - (self.pool.value - self.pool.demand @ self.prices)
@@ -188,8 +194,6 @@ class State:
         assert value <= self.proven + 1e-6 * abs(self.proven), "a plan beats its bound: an oracle is wrong"
         self.chosen, self.objective = tuple(chosen), value
         self.report()
-        if self.lift is not None:
-            self.lift(self.pool, chosen)
 
     def begin(self, start: Sequence[tuple[int, Found]]) -> None:
         """Take a choice that fits as the first incumbent."""

@@ -29,6 +29,10 @@ class TableOracle:
         bound = max(0.0, float(reduced.max(initial=0.0)))
         return Priced(bound, tuple(self._found(reduced, n) for n in best if reduced[n] > known + 1e-12))
 
+    def roughly(self, prices: Floats) -> Priced:
+        """Find the best column: looking at every one is cheap enough."""
+        return self.price(prices, 0.0, 1)
+
     def near(self, prices: Floats, at_least: float, keep: int) -> tuple[Found, ...]:
         """List up to `keep` columns of the highest reduced values from `at_least` on."""
         reduced = self._reduced(prices)
@@ -39,6 +43,16 @@ class TableOracle:
         reduced = self._reduced(prices)
         numbers = np.flatnonzero(reduced >= at_least)
         return tuple(self._found(reduced, int(n)) for n in numbers[:limit]), len(numbers) <= limit
+
+    def on_rows(self, weights: Floats) -> TableOracle:
+        """Give the same columns with demands on other rows."""
+        return TableOracle(self.values, self.demands @ weights)
+
+    def demand(self, handle: object) -> Floats:
+        """Give what the column of this number takes of each row."""
+        assert isinstance(handle, int)
+        demand: Floats = self.demands[handle]
+        return demand
 
     def _reduced(self, prices: Floats) -> Floats:
         return self.values - self.demands @ prices

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 from allocation_check import check_allocation, moved_gpus
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from libra_plan.planner.solvers.colgen.fronts import MixRole, TableRole
+from libra_plan.planner.solvers.colgen.halves import Columns, halves, meet
 from libra_plan.planner.solvers.colgen.held import HeldRole, kept_by_block, kept_by_mix
 from libra_plan.planner.solvers.colgen.minrate import Form, MinRateTask
 from libra_plan.planner.solvers.colgen.placing import Block, NodeRoom, Share, place_blocks, place_shares
@@ -105,7 +106,34 @@ def test_every_lists_all_columns_that_matter(seed: int, prices: list[float], win
             assert any((each.demand <= demand + 1e-9).all() and each.value >= value - 1e-9 for each in found)
 
 
+@given(st.integers(0, 10_000), st.floats(0.05, 2.0))
+@settings(max_examples=30, deadline=None)
+def test_halves_meet_in_the_best_pair(seed: int, window: float) -> None:
+    """The proof of a window is that no choice within it is overlooked; sums to a limit are never exact."""
+    rng = np.random.default_rng(seed)
+    limits = np.array([4.0, 3.0]) * 0.1
+    columns = []
+    for task in range(4):
+        spent = rng.integers(0, 4, (6, 2)) * 0.1
+        columns.append(Columns(task, np.sort(rng.uniform(0, 0.5, 6)), spent, spent))
+    best = np.inf
+    for pick in itertools.product(range(6), repeat=4):
+        unused = limits - sum(columns[t].spent[c] for t, c in enumerate(pick))
+        if (unused >= -1e-9).all():
+            best = min(best, sum(columns[t].loss[c] for t, c in enumerate(pick)) + float(unused.sum()))
+    both = halves(columns, window, limits, 10_000)
+    assert both is not None
+    pairs = meet(both, limits, window, lambda demand: np.ones(len(demand), dtype=bool), 10**6)
+    assert pairs is not None
+    assert pairs.least == (pytest.approx(best) if best <= window else np.inf)
+    if len(pairs.loss):
+        ways = both[0].columns_of(int(pairs.first[0])) + both[1].columns_of(int(pairs.second[0]))
+        assert sorted(task for task, _ in ways) == [0, 1, 2, 3]
+        assert (sum(columns[t].spent[c] for t, c in ways) <= limits + 1e-9).all()
+
+
 @given(st.integers(0, 10_000))
+@example(863)
 @settings(max_examples=15, deadline=None)
 def test_the_answer_is_the_optimum_of_exhaustive_search(seed: int) -> None:
     """Two small tasks can be searched completely: plan and bound must meet there."""

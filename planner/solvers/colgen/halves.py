@@ -1,0 +1,214 @@
+"""All ways to run one half of the tasks that lose little, and how two such halves meet.
+
+A plan's worth is the bound of the prices, less what its columns lose against the best of their task,
+less the price of what it leaves unused. So plans within a window of the bound need columns that
+together lose no more, and leave next to nothing unused: two halves of the tasks are enumerated
+apart, ways of the same spending on every limited thing merged, and pairs that fit are looked up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from libra_plan.planner.solvers.colgen.arrays import Floats, Ints
+
+__all__ = ["Columns", "Fits", "Half", "Pairs", "halves", "meet"]
+
+_AT_ONCE = 1_000_000  # pairs looked at together
+_CHECKED = 20_000  # of those, the best are looked at row by row
+_KEPT = 60
+_SAME = 1e-9  # of a limit: spendings that differ by less are one
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The columns of one task by rising loss: what each spends of every limit, and takes of every row."""
+
+    task: int
+    loss: Floats
+    spent: Floats
+    demand: Floats
+
+    def within(self, window: float) -> Columns:
+        """Give the columns that lose at most so much."""
+        most = int(np.searchsorted(self.loss, window, side="right"))
+        return Columns(self.task, self.loss[:most], self.spent[:most], self.demand[:most])
+
+
+@dataclass(slots=True)
+class Half:
+    """Ways to run some tasks, by rising loss; `steps` says how each came about."""
+
+    loss: Floats
+    spent: Floats
+    demand: Floats
+    steps: list[tuple[int, Ints, Ints]] = field(default_factory=list)
+    """Of each task added: its number, and of every way the way before and the column."""
+
+    def __len__(self) -> int:
+        return len(self.loss)
+
+    def columns_of(self, way: int) -> list[tuple[int, int]]:
+        """List task and column of a way."""
+        found = []
+        for task, before, column in reversed(self.steps):
+            found.append((task, int(column[way])))
+            way = int(before[way])
+        return found
+
+    def best(self, ways: int) -> Half:
+        """Give so many ways of least loss."""
+        return Half(self.loss[:ways], self.spent[:ways], self.demand[:ways], self.steps)
+
+    def extend(self, columns: Columns, window: float, limits: Floats, most: int) -> int:
+        """Add a task unless more than `most` ways would have to be looked at; say how many."""
+        ends = np.searchsorted(self.loss, window - columns.loss + 1e-15, side="right")
+        total = int(ends.sum())
+        if total > most:
+            return total
+        column = np.repeat(np.arange(len(ends)), ends)
+        before = np.arange(total) - np.repeat(np.cumsum(ends) - ends, ends)
+        spent = self.spent[before] + columns.spent[column]
+        fits = np.flatnonzero((spent <= limits * (1 + _SAME)).all(axis=1))
+        before, column, spent = before[fits], column[fits], spent[fits]
+        loss = self.loss[before] + columns.loss[column]
+        kept = _least_of_same(loss, spent / np.maximum(limits, 1e-300))
+        kept = kept[np.argsort(loss[kept], kind="stable")]
+        before, column = before[kept], column[kept]
+        self.loss, self.spent = loss[kept], spent[kept]
+        self.demand = self.demand[before] + columns.demand[column]
+        self.steps.append((columns.task, before, column))
+        return total
+
+
+def _least_of_same(loss: Floats, spent: Floats) -> Ints:
+    """Keep the one of least loss among ways that spend alike (as shares of the limits)."""
+    if not len(loss):
+        return np.zeros(0, dtype=np.int64)
+    # Alike ways have alike sums, so they are neighbours; where others come between, some stay apart.
+    order = np.argsort(spent @ np.sqrt(np.arange(2, spent.shape[1] + 2) + 0.1))
+    changes = (np.abs(np.diff(spent[order], axis=0)) > _SAME).any(axis=1)
+    first = np.concatenate(([0], np.flatnonzero(changes) + 1))
+    least = np.minimum.reduceat(loss[order], first)
+    group = np.concatenate(([0], np.cumsum(changes)))
+    hits = np.flatnonzero(loss[order] == least[group])
+    return order[hits[np.concatenate(([True], np.diff(group[hits]) > 0))]]
+
+
+def halves(tasks: list[Columns], window: float, limits: Floats, most: int) -> tuple[Half, Half] | None:
+    """Enumerate both halves; None when more than `most` ways would have to be looked at in all.
+
+    Tasks of many columns come first, while there are few ways to combine them with; each goes to
+    the half that has fewer ways.
+    """
+    rows = tasks[0].demand.shape[1]
+    both = (
+        Half(np.zeros(1), np.zeros((1, len(limits))), np.zeros((1, rows))),
+        Half(np.zeros(1), np.zeros((1, len(limits))), np.zeros((1, rows))),
+    )
+    for own in sorted((each.within(window) for each in tasks), key=lambda each: -len(each.loss)):
+        most -= min(both, key=len).extend(own, window, limits, most)
+        if most < 0:
+            return None
+    return both
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Pairs of ways by rising loss, the price of what is left unused in it.
+
+    `least` is the loss of the best pair within the limits, whether it keeps all rows or not.
+    """
+
+    first: Ints
+    second: Ints
+    loss: Floats
+    least: float
+
+
+Fits = Callable[[Floats], NDArray[np.bool_]]
+"""Tells which demands, shape (pairs, rows), keep all rows."""
+
+
+def meet(both: tuple[Half, Half], limits: Floats, window: float, fits: Fits, most: int) -> Pairs | None:
+    """Find the best pairs that lose at most the window; None when over `most` would be looked at.
+
+    What a pair leaves of a limit costs as much, so it lies within the window too: the second half is
+    sorted into cells of that width, and each way looks into the two it may fit in along every limit.
+    """
+    first, second = both
+    cells = _cells(second.spent, limits, window)
+    order = np.argsort(cells, kind="stable")
+    cells = cells[order]
+    need = limits - first.spent
+    found = _none()
+    looked = 0
+    for corner in np.ndindex(*(2,) * len(limits)):
+        at = _cells(need, limits, window, corner)
+        low = np.searchsorted(cells, at, side="left")
+        number = np.searchsorted(cells, at, side="right") - low
+        looked += int(number.sum())
+        if looked > most:
+            return None
+        ends = np.cumsum(number)
+        begin = 0
+        while begin < len(number):  # so many pairs at a time
+            done = int(ends[begin - 1]) if begin else 0
+            end = max(begin + 1, int(np.searchsorted(ends, done + _AT_ONCE, side="right")))
+            some = np.arange(begin, end)
+            way = np.repeat(some, number[some])
+            partner = order[_counting(number[some]) + low[way]]
+            found = _best(found, _within(both, need, way, partner, window, fits))
+            begin = end
+    return found
+
+
+def _none() -> Pairs:
+    return Pairs(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0), np.inf)
+
+
+def _counting(number: Ints) -> Ints:
+    """Count from 0 for each of some numbers."""
+    return np.arange(int(number.sum())) - np.repeat(np.cumsum(number) - number, number)
+
+
+def _cells(spent: Floats, limits: Floats, window: float, back: Sequence[int] | None = None) -> Ints:
+    """Give the numbers of the cells that spendings lie in, or of those `back` before them.
+
+    What is needed may be short of what is spent by what sums are true to: cells are wider by twice
+    that, and what is looked for is moved up by it.
+    """
+    cells = np.zeros(len(spent), dtype=np.int64)
+    for at, limit in enumerate(limits):
+        wider = 4 * _SAME * max(1.0, limit)
+        moved = spent[:, at] + (0.0 if back is None else wider / 2)
+        number = np.floor(moved / (window + wider)).astype(np.int64) + (2 if back is None else 2 - back[at])
+        # Numbers may wrap around: then cells share one, and what does not fit is seen not to.
+        cells = cells * (int(limit / window) + 5) + number
+    return cells
+
+
+def _within(
+    both: tuple[Half, Half], need: Floats, way: Ints, partner: Ints, window: float, fits: Fits
+) -> Pairs:
+    first, second = both
+    unused = need[way] - second.spent[partner]
+    loss = first.loss[way] + second.loss[partner] + np.maximum(unused, 0.0).sum(axis=1)
+    good = np.flatnonzero((loss <= window) & (unused >= -_SAME * np.maximum(need[way], 1.0)).all(axis=1))
+    if not len(good):
+        return _none()
+    good = good[np.argsort(loss[good], kind="stable")[:_CHECKED]]
+    least = float(loss[good[0]])
+    good = good[fits(first.demand[way[good]] + second.demand[partner[good]])]
+    return Pairs(way[good], partner[good], loss[good], least)
+
+
+def _best(found: Pairs, more: Pairs) -> Pairs:
+    loss = np.concatenate((found.loss, more.loss))
+    best = np.argsort(loss, kind="stable")[:_KEPT]
+    first, second = np.concatenate((found.first, more.first)), np.concatenate((found.second, more.second))
+    return Pairs(first[best], second[best], loss[best], min(found.least, more.least))

@@ -1,0 +1,140 @@
+"""Find the best choice by meeting halves, in growing windows below the bound: optimum and proof at once.
+
+Only what has a price is limited here: rows that a unit links (GPUs, and the shares of GPUs opened)
+spend from one purse, every other row with a price from its own. Nothing is lost by that but choices
+that break a row without a price; those are passed over, and the bound holds all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from libra_plan.planner.solvers.colgen.arrays import Floats
+from libra_plan.planner.solvers.colgen.halves import Columns, Half, Pairs, halves, meet
+from libra_plan.planner.solvers.colgen.oracle import Found, Oracle
+from libra_plan.planner.solvers.colgen.state import State
+
+__all__ = ["meeting"]
+
+_FIRST = 0.06  # of what a task is worth per task: about how far apart the best columns of a task are
+_GROWS = 1.5
+_LISTED = 3.0  # times the window: how far columns are listed at once
+_FREE = 1e-4  # of the highest price of a purse: below it a limit binds nobody
+_PURSES = 6  # every one doubles the cells that a way looks into
+_COLUMNS = 20_000  # partial columns of one task looked at
+_WAYS = 8_000_000  # ways of halves looked at in a window
+_PAIRS = 10_000_000
+_FEW_PAIRS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """The columns of every task that lose at most `window`, the first one of a task None for none."""
+
+    window: float
+    found: list[list[Found | None]]
+    columns: list[Columns]
+
+
+def meeting(state: State) -> None:
+    """Improve the choice and the bound until the gap is closed, or there are too many ways to look at."""
+    if not len(state.oracles) or not np.isfinite(state.priced):
+        return
+    purses = _purses(state)
+    limits = state.resources.limit @ purses[:, :-1]
+    if not 0 < len(limits) <= _PURSES or (limits <= 0).any():
+        return
+    tasks = [oracle.on_rows(purses) for oracle in state.oracles]
+    base, prices = state.priced, state.prices
+    window = _FIRST * abs(base) / len(tasks) ** 2
+    listed: _Listed | None = None
+    while not state.over:
+        window = min(window, base - state.objective)
+        if listed is None or window > listed.window:
+            wide = min(_LISTED * window, base - state.objective)
+            listed = _list(state, tasks, purses.shape[1], wide)
+            if listed is None and wide > window:
+                listed = _list(state, tasks, purses.shape[1], window)
+        both = None if listed is None else halves(listed.columns, window, limits, _WAYS)
+        if listed is None or both is None or state.late:
+            break
+        found = _pairs(state, both, limits, window, base - state.objective)
+        if found is None:
+            break
+        state.prove(base - min(found.least, window))
+        _take(state, listed, both, found)
+        if window >= base - state.objective:
+            break
+        window *= _GROWS
+    assert state.prices is prices, "windows are measured at the prices they began with"
+
+
+def _purses(state: State) -> Floats:
+    """Give what a unit of each row costs out of each purse; the last purse has no limit."""
+    prices, units = state.prices, state.resources.units
+    purse = np.arange(len(prices))
+    for unit in units:
+        linked = np.flatnonzero(unit)
+        purse[np.isin(purse, purse[linked])] = purse[linked[0]]
+    numbers = [int(p) for p in np.unique(purse)]
+    dear = [p for p in numbers if prices[purse == p].max() > _FREE * prices.max()]
+    weights = np.zeros((len(prices), len(dear) + 1))
+    for at, row in enumerate(purse):
+        weights[at, dear.index(int(row)) if row in dear else -1] = prices[at]
+    return weights
+
+
+def _list(state: State, tasks: Sequence[Oracle], purses: int, window: float) -> _Listed | None:
+    """List columns, and running nothing, by rising loss; None when there are too many."""
+    found: list[list[Found | None]] = []
+    columns = []
+    ones = np.ones(purses)
+    for number, task in enumerate(tasks):
+        if state.late:
+            return None
+        best = float(state.reduced[number])
+        own, whole = task.every(ones, best - window, _COLUMNS)
+        if not whole:
+            return None
+        loss = np.array([best - one.reduced for one in own] + ([best] if best <= window else []))
+        spent = np.zeros((len(loss), purses))
+        demand = np.zeros((len(loss), len(state.prices)))
+        each: list[Found | None] = [None] * len(loss)
+        for at, one in enumerate(own):
+            spent[at], demand[at] = one.demand, state.oracles[number].demand(one.handle)
+            each[at] = replace(one, demand=demand[at])
+        order = np.argsort(loss, kind="stable")
+        found.append([each[i] for i in order])
+        columns.append(Columns(number, np.maximum(loss, 0.0)[order], spent[order, :-1], demand[order]))
+    return _Listed(window, found, columns)
+
+
+def _pairs(state: State, both: tuple[Half, Half], limits: Floats, window: float, room: float) -> Pairs | None:
+    """Find the best pairs within the window; when there are none, some of those a little beyond it."""
+    found = meet(both, limits, window, state.inner.fitting, _PAIRS)
+    width = min(room, max(4 * window, state.limits.gap * abs(state.objective)))
+    if found is None or len(found.loss) or width <= window:
+        return found
+    ways = max(map(len, both))
+    while ways > 1:
+        best = both[0].best(ways), both[1].best(ways)
+        beyond = meet(best, limits, width, state.inner.fitting, _FEW_PAIRS)
+        if beyond is not None:
+            return replace(beyond, least=found.least)
+        ways //= 2
+    return found
+
+
+def _take(state: State, listed: _Listed, both: tuple[Half, Half], found: Pairs) -> None:
+    """Take the first pair with which nothing is lacking."""
+    for first, second in zip(found.first, found.second, strict=True):
+        ways = both[0].columns_of(int(first)) + both[1].columns_of(int(second))
+        columns = [(task, listed.found[task][column]) for task, column in ways]
+        chosen = [state.pool.number_of(task, one) for task, one in columns if one is not None]
+        before = state.objective
+        state.better(chosen)
+        if state.late or state.objective > before:
+            return
