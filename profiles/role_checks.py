@@ -88,13 +88,7 @@ def check(
             way_out="drop it, or the pins",
             where=document.where(f"{key}.mixed_layouts"),
         )
-    if role.lora is not None and role.kind != "rollout":
-        raise WorkloadError(
-            "`lora` is for rollout roles",
-            got=f"kind {role.kind}",
-            way_out="a train role says in its profile whether it trains adapters (`lora_rank`)",
-            where=document.where(f"{key}.lora"),
-        )
+    _check_adapter(role, key, document)
     if role.shares_gpu and role.kind not in LOW_DUTY:
         raise WorkloadError(
             "`shares_gpu` is for roles that work a small part of the time",
@@ -113,6 +107,16 @@ def check(
         )
     if profiles is not None:
         _check_profiles(role, key, document, profiles)
+
+
+def _check_adapter(role: RoleSpec, key: str, document: Document) -> None:
+    if role.lora is not None and role.kind != "rollout":
+        raise WorkloadError(
+            "`lora` is for rollout roles",
+            got=f"kind {role.kind}",
+            way_out="a train role says in its profile whether it trains adapters (`lora_rank`)",
+            where=document.where(f"{key}.lora"),
+        )
 
 
 def require_known(

@@ -63,15 +63,8 @@ def price(
     """
     if folder.workload is None:
         raise WorkloadError("the folder has no workload.yaml", got=str(folder.path), way_out="write one")
-    make = fit if fit is not None else _fit_now
-    prices = Prices(
-        cluster,
-        folder.profiles,
-        _once(make),
-        folder.switching,
-        allow_prior,
-        moves or {},
-    )
+    made = _once(fit or _fit_now)
+    prices = Prices(cluster, folder.profiles, made, folder.switching, allow_prior, moves or {})
     horizon_s = folder.workload.horizon_s
     works = {
         spec.id: work_of(spec, _traces(spec, folder), seed, at_steps_ahead) for spec in folder.workload.tasks
