@@ -88,21 +88,29 @@ def joined(*, gradients: bool) -> Iterator[Ranks]:
 
 
 class Counter:
-    """Writes one line per step of the whole role: what was done, how long it took, how much memory."""
+    """Counts work in windows, and writes a line per step of the role: work, seconds, memory."""
 
     def __init__(self, ranks: Ranks, file: Path | None) -> None:
         self.ranks = ranks
         self.file = file or Path(os.environ["LIBRA_PLAN_CHECKPOINT_DIR"]) / "steps.jsonl"
         self.file.parent.mkdir(parents=True, exist_ok=True)
+        task, role = os.environ.get("LIBRA_PLAN_TASK"), os.environ.get("LIBRA_PLAN_ROLE")
+        self.windows = libra_plan.counter("telemetry", window_s=2.0) if task and role else None
         self.identity = {
-            "task": os.environ.get("LIBRA_PLAN_TASK"),
-            "role": os.environ.get("LIBRA_PLAN_ROLE"),
+            "task": task,
+            "role": role,
             "generation": int(os.environ.get("LIBRA_PLAN_GENERATION", "0")),
             "world_size": ranks.world,
         }
 
     def add(self, step: int, samples: int, tokens: int, began_s: float, **more: object) -> None:
-        """Count a step that began at `began_s` on the monotonic clock, which all processes share."""
+        """Count a step that began at `began_s` on the monotonic clock, which all processes share.
+
+        Each rank counts its share for `libra-plan throughput`; rank 0 writes down the whole step.
+        """
+        if self.windows is not None:
+            share = self.ranks.share(samples)
+            self.windows.add(tokens=tokens * share / samples, samples=share, steps=1)
         if self.ranks.rank:
             return
         ended_s = time.monotonic()

@@ -12,7 +12,6 @@ import argparse
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -40,12 +39,11 @@ class Demo:
             "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
             "OMP_NUM_THREADS": "1",
         }
-        self.launched: subprocess.Popen[bytes] | None = None
 
-    def run(self, *command: str) -> None:
-        """Run a command in the folder and stop at its failure."""
+    def run(self, *command: str, check: bool = True) -> None:
+        """Run a command in the folder; unless told otherwise, its failure ends the example."""
         print(f"\n$ {' '.join(command)}", flush=True)
-        subprocess.run(self._found(command), check=True, cwd=self.out, env=self.environment)
+        subprocess.run(self._found(command), check=check, cwd=self.out, env=self.environment)
 
     def _found(self, command: tuple[str, ...]) -> list[str]:
         if command[0] == "libra-plan":
@@ -68,21 +66,6 @@ class Demo:
             task["weight"] = weights[task["id"]]
         path.write_text(yaml.safe_dump(workload, sort_keys=False))
         print(f"\nweights: {', '.join(f'{task} {weight:g}' for task, weight in weights.items())}", flush=True)
-
-    def launch(self) -> None:
-        """Start the plan in the background."""
-        command = ("libra-plan", "launch", "plan", "--yes", "--allow-unknown-gpus")
-        print(f"\n$ {' '.join(command)} &", flush=True)
-        self.launched = subprocess.Popen(
-            self._found(command), cwd=self.out, env=self.environment, stdout=subprocess.DEVNULL
-        )
-
-    def stop(self) -> None:
-        """Tell the launch to stop: both programs save and leave."""
-        if self.launched is not None:
-            self.launched.send_signal(signal.SIGTERM)
-            self.launched.wait()
-            self.launched = None
 
     # ------------------------------------------------------------ counting
 
@@ -148,17 +131,17 @@ def main() -> None:
         demo.measure()
         demo.weigh(train=3, generate=1)
         demo.run("libra-plan", "solve", ".", "--policy", "max-min", "--out", "plan")
-        demo.launch()
+        demo.run("libra-plan", "launch", "plan", "--detach", "--yes", "--allow-unknown-gpus")
         before = demo.count(given.seconds)
         shown("before", before)
         demo.weigh(train=1, generate=3)
         demo.run("libra-plan", "solve", ".", "--policy", "max-min", "--out", "plan")
-        demo.stop()
-        demo.launch()
+        demo.run("libra-plan", "apply", "plan", "--yes", "--allow-unknown-gpus")
         after = demo.count(given.seconds)
         shown("after", after)
+        demo.run("libra-plan", "throughput", "telemetry")
     finally:
-        demo.stop()
+        demo.run("libra-plan", "stop", "--yes", check=False)
     (given.out / "counts.json").write_text(json.dumps({"before": before, "after": after}, indent=1) + "\n")
 
 

@@ -120,7 +120,7 @@ def test_two_tasks_are_measured_planned_run_and_handed_over(tmp_path: Path) -> N
     pytest.importorskip("torch")
     out = tmp_path / "out"
     command = [sys.executable, str(EXAMPLE / "run.py"), "--out", str(out), "--seconds", "2"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
     counts = json.loads((out / "counts.json").read_text())
     slots = {when: {each["task"]: each["slots"] for each in counted} for when, counted in counts.items()}
