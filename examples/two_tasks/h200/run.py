@@ -25,6 +25,7 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 TURNS = Path("/dev/shm/libra-plan-two-tasks")
+ROOM_GIB = 6.5  # for two versions of the weights, bf16
 WARM_UP = 3  # steps left out: graphs, buckets and allocator settle
 
 
@@ -55,7 +56,8 @@ def run(plan: Path, out: Path, limit_s: float) -> dict[str, int | None]:
     paths = os.pathsep.join(
         [str(HERE.parent), str(HERE.parents[2] / "src"), os.environ.get("PYTHONPATH", "")]
     )
-    environment = {**os.environ, "PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1"}
+    programs = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    environment = {**os.environ, "PATH": programs, "PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1"}
     running = {}
     for script in sorted(plan.glob("*.sh")):
         with (out / f"{script.stem}.log").open("wb") as log:
@@ -149,20 +151,20 @@ def _cells(words: dict[str, float], digits: int) -> str:
 
 
 def _check_machine() -> None:
-    """Say all that is missing before anything is started."""
+    """Say all that is missing before anything is started; a process of its own looks at the GPUs."""
     if find_spec("torch") is None:
-        sys.exit("torch is missing for this python3: install it, or put the right python3 on PATH")
-    import torch
-
-    names = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
-    room = shutil.disk_usage("/dev/shm").free / 2**30
-    print(
-        f"torch {torch.__version__}; GPUs: {', '.join(names) or 'none'}; /dev/shm: {room:.0f} GiB", flush=True
-    )
-    if names and len(names) < 2:
+        sys.exit("torch is missing for this python3: install it, or run this with the python3 that has it")
+    room_gib = shutil.disk_usage(TURNS.parent).free / 2**30
+    if room_gib < ROOM_GIB:
+        sys.exit(
+            f"weights pass through {TURNS.parent}: {ROOM_GIB} GiB must be free there, {room_gib:.1f} are"
+        )
+    names = "map(torch.cuda.get_device_name, range(torch.cuda.device_count()))"
+    look = f"import torch; print(torch.__version__, *{names}, sep=', ')"
+    found = subprocess.run([sys.executable, "-c", look], check=True, text=True, stdout=subprocess.PIPE).stdout
+    print("torch, GPUs:", found, end="", flush=True)
+    if found.count(",") == 1:
         sys.exit("these plans are for two GPUs")
-    if room < 8:
-        sys.exit("weights are handed over in /dev/shm: 8 GiB must be free there")
 
 
 def _arguments() -> argparse.Namespace:
