@@ -280,6 +280,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name, sweeps in (("llm-foundry", foundry), ("torchtitan (CP grows with length)", titan)):
         rows.append(sweep_row(f"{name} training sweeps, length left out", sweeps))
         rows.append(in_sample_row(f"{name} training sweeps, in sample", sweeps))
+    both = None if foundry is None or titan is None else foundry + titan
+    rows.append(sweep_row("both tables' training sweeps, length left out", both))
     for row in rows:
         print(row)
     print(f"\n{HEADER}")

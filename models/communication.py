@@ -9,6 +9,8 @@ instead.
 
 from __future__ import annotations
 
+import math
+
 from libra_plan.models.forms import Place, places_of
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.soft_floor import SoftFloorForm
@@ -24,6 +26,7 @@ __all__ = [
     "ranks_s",
     "ring_exchange_s",
     "stage_sends_s",
+    "tensor_reduce_s",
 ]
 
 HOOK_S_PER_LAYER = 2.5e-3
@@ -109,6 +112,31 @@ def ring_exchange_s(
     held = tokens / layout.cp * 2 * heads * model.head_dim * _ACTIVATION_BYTES * layers
     times = _rounds(phase, software) * (layout.cp - 1)
     return times * (layers * _HOP_S[across_nodes] + held / (gib_per_s * LINK_EFFICIENCY * _GIB))
+
+
+def tensor_reduce_s(
+    model: ModelShape,
+    software: Software,
+    phase: Phase,
+    layout: Layout,
+    tokens: float,
+    gib_per_s: float,
+    *,
+    across_nodes: bool = False,
+) -> float:
+    """Give the least that tensor-parallel ranks need to add up their parts in one step.
+
+    Every layer all-reduces its hidden states twice forward (after attention and after the
+    feed-forward part; with sequence parallelism a gather and a scatter, of the same bytes) and twice
+    backward; full recomputation repeats the forward ones. Small sums go by a tree of 2·log2(tp) hops.
+    """
+    if layout.tp == 1:
+        return 0.0
+    passes = 1 if phase != "train" else 3 if software.recompute == "full" else 2
+    size = tokens / layout.cp * model.hidden * _ACTIVATION_BYTES
+    moved = 2 * (layout.tp - 1) / layout.tp * size / (gib_per_s * LINK_EFFICIENCY * _GIB)
+    hops = 2 * math.log2(layout.tp) * _HOP_S[across_nodes]
+    return passes * 2 * model.layers / layout.pp * (hops + moved)
 
 
 def all_to_all_s(

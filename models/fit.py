@@ -74,12 +74,19 @@ class FittedProfile:
         known = [fit.outside_allocator_mib for fit in self.fits if fit.outside_allocator_mib is not None]
         return max(known) if known else None
 
+    def measured_ranks(self, layout: Layout) -> set[int]:
+        """Give the data-parallel sizes that were measured in a layout; one rank where none was."""
+        fit = self.by_layout.get(layout)
+        return {1} if fit is None else {fit.base_dp, *(other.dp for other in fit.other_ranks)}
+
     def assumption(self, layout: Layout) -> str:
         """Say what a layout that was not measured is predicted from, and by which penalty."""
+        experts = self.profile.model.experts is not None
         if self.prior is not None and not self.layouts:
-            return f"{layout} is assumed from other models: {', '.join(self.prior.donors)}"
+            said = f"{layout} is assumed from other models: {', '.join(self.prior.donors)}"
+            return said if layout == _ONE else f"{said}; {penalty_words(_ONE, layout, experts=experts)}"
         source = self._other_layout(layout, True, "time", self.by_layout.get(layout)).layout
-        return penalty_words(source, layout, experts=self.profile.model.experts is not None)
+        return penalty_words(source, layout, experts=experts)
 
     def time_s(self, query: Query, *, allow_prior: bool = False) -> Estimate:
         """Estimate the seconds of one step (decode: one token of the whole batch).

@@ -3,7 +3,8 @@
 Speed-up for each doubling of the GPUs, never 2:
 
 - tensor parallel: time per token on published H100 and H200 serving rows, dense 1→2 1.5-1.7,
-  2→4 1.3-1.6, 4→8 1.1-1.4; mixture of experts 1.1-1.6.
+  2→4 1.3-1.6, 4→8 1.1-1.4; mixture of experts 1.1-1.6. Where the link is known, its all-reduces are a
+  floor: across nodes they are most of a step.
 - context parallel: torchtitan's published Llama 3.1 8B and 405B sweeps on H100 (32k to 262k tokens),
   against the operations of their tokens: 1.4-1.9, 2.2-2.6 and 3.4-4.7 times on 2, 4 and 8 ranks. What
   ring attention passes on is a floor.
@@ -17,7 +18,7 @@ import math
 from typing import NamedTuple
 
 from libra_plan.errors import RefusedError
-from libra_plan.models.communication import all_to_all_s, ring_exchange_s, stage_sends_s
+from libra_plan.models.communication import all_to_all_s, ring_exchange_s, stage_sends_s, tensor_reduce_s
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.quantities import Estimate, Origin
 from libra_plan.models.states import standing_mib
@@ -95,6 +96,10 @@ def penalty_words(source: Layout, asked: Layout, *, experts: bool) -> str:
     ratio = asked.gpus_per_replica / source.gpus_per_replica
     span = f"{speed.least:.2f} to {speed.greatest:.2f}"
     parts = [f"{speed.likely:.2f} times the speed ({span}) on {ratio:g} times the GPUs"]
+    if asked.tp > source.tp:
+        parts.append("no faster than its all-reduces")
+    if asked.cp > source.cp:
+        parts.append("no faster than ring attention passes keys and values on")
     if asked.pp != source.pp:
         parts.append("pipeline bubble added")
     if asked.ep != source.ep:
@@ -112,16 +117,27 @@ def carried_time(
     """
     speed = layout_speedup(source, asked, experts=profile.model.experts is not None)
     more = _traffic_s(profile, asked, tokens) - _traffic_s(profile, source, tokens)
-    floor = 0.0
-    if asked.cp > source.cp:
-        link, across = _inside(profile, asked)
-        floor = ring_exchange_s(
-            profile.model, profile.software, profile.phase, asked, tokens, link, across_nodes=across
-        )
+    floor = _floor_s(profile, source, asked, tokens)
     low = max(base.low / speed.greatest + more, floor, 0.0)
     value = max(base.value / speed.likely + more, low)
     high = max(base.high / speed.least + more + floor, value)
     return Estimate(value, low, high, base.unit, Origin.ASSUMED, base.rows)
+
+
+def _floor_s(profile: ProfileFile, source: Layout, asked: Layout, tokens: float) -> float:
+    """Give what ring attention and the all-reduces of wider tensor parallelism take at least."""
+    model, software, phase = profile.model, profile.software, profile.phase
+    floor = 0.0
+    if asked.cp > source.cp:
+        link, across = _inside(profile, asked)
+        floor += ring_exchange_s(model, software, phase, asked, tokens, link, across_nodes=across)
+    if asked.tp > source.tp:  # the published speed-ups have it in them, so an unknown link is no obstacle
+        try:
+            link, across = _inside(profile, asked)
+        except RefusedError:
+            return floor
+        floor += tensor_reduce_s(model, software, phase, asked, tokens, link, across_nodes=across)
+    return floor
 
 
 def _inside(profile: ProfileFile, layout: Layout) -> tuple[float, bool]:

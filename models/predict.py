@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -12,8 +12,10 @@ from libra_plan.models.answerers import Choice, choose, in_set, like_stated, unk
 from libra_plan.models.fit import FittedProfile, fit_profile
 from libra_plan.models.many import Answer, memory_many, time_many
 from libra_plan.models.quantities import Estimate
+from libra_plan.models.query import Query
 from libra_plan.models.questions import BadQuestion, Question
 from libra_plan.profiles.catalog import LoadedProfile
+from libra_plan.profiles.counting import counted
 from libra_plan.profiles.model_shapes import model_shape, plain_name
 from libra_plan.profiles.schema import ModelShape, ProfileFile
 
@@ -111,6 +113,7 @@ class _Desk:
         queries = [question.query for question in questions]
         times = time_many(fitted, queries, allow_prior=self._allow_prior)
         memories = memory_many(fitted, queries, allow_prior=self._allow_prior)
+        self.notes += _assumptions(fitted, queries, times)
         return [
             _prediction(fitted.profile, question, time, memory)
             for question, time, memory in zip(questions, times, memories, strict=True)
@@ -178,6 +181,28 @@ class _Desk:
                 if len(each.points) > len(known.points) and known.file.software.mode != file.software.mode:
                     chosen[each.file.model.id] = each
         return [self._fitted(each) for each in chosen.values()]
+
+
+def _assumptions(fitted: FittedProfile, queries: Sequence[Query], times: Sequence[Answer]) -> Iterator[str]:
+    """Say by which penalty answers of one layout were carried over, and which the data sheet raised."""
+    name, layout = fitted.profile.id, queries[0].layout
+    answered = [
+        (query, time) for query, time in zip(queries, times, strict=True) if isinstance(time, Estimate)
+    ]
+    if answered and layout not in fitted.layouts:
+        yield f"{name}: {fitted.assumption(layout)}"
+    known = fitted.measured_ranks(layout)
+    ranks = sorted({query.dp for query, _ in answered} - known)
+    if fitted.profile.phase == "train" and ranks and ranks[-1] > max(known):
+        said = ", ".join(f"dp{each}" for each in ranks if each > max(known))
+        yield (
+            f"{name}: {said} was not measured; the exchange of gradients over the link is added in full, "
+            "so ranks never gain in proportion"
+        )
+    if fitted.prior is not None:
+        raised = sum(fitted.prior.floor_note in time.rows for _, time in answered)
+        if raised:
+            yield f"{name}: {counted(raised, 'answer')} raised to the {fitted.prior.floor_note}"
 
 
 def _computes_alike(file: ProfileFile, question: Question) -> bool:

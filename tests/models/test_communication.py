@@ -8,6 +8,7 @@ from libra_plan.models.communication import (
     all_to_all_s,
     ring_exchange_s,
     stage_sends_s,
+    tensor_reduce_s,
 )
 from libra_plan.models.parallelism import Layout
 
@@ -53,3 +54,14 @@ def test_stage_borders_pass_activations_both_ways_in_training():
     once = 3 * (0.3e-3 + 4096 * 3584 * 2 / PER_S)
     assert stage_sends_s(SHAPE, "score", Layout(pp=4), 4096, 300.0) == pytest.approx(once)
     assert stage_sends_s(SHAPE, "train", Layout(pp=4), 4096, 300.0) == pytest.approx(2 * once)
+
+
+def test_tensor_parallel_sums_by_hand():
+    """Two all-reduces a layer forward, two backward, and two more when the forward pass is repeated."""
+    full = profile_file("train", recompute="full").software
+    moved = 2 * 3 / 4 * 8192 * 3584 * 2 / PER_S
+    score = tensor_reduce_s(SHAPE, SOFTWARE, "score", Layout(tp=4), 8192, 300.0)
+    assert score == pytest.approx(2 * 28 * (moved + 4 * 3.4e-6))
+    assert tensor_reduce_s(SHAPE, SOFTWARE, "train", Layout(tp=4), 8192, 300.0) == pytest.approx(2 * score)
+    assert tensor_reduce_s(SHAPE, full, "train", Layout(tp=4), 8192, 300.0) == pytest.approx(3 * score)
+    assert tensor_reduce_s(SHAPE, SOFTWARE, "train", Layout(cp=2), 8192, 300.0) == 0

@@ -1,5 +1,6 @@
 """Layouts that were not measured: stated penalties, never in proportion."""
 
+import msgspec
 import pytest
 from affine_profile import SHAPE, profile_file
 from fitting import fitted, points_of
@@ -7,12 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libra_plan.errors import RefusedError
-from libra_plan.models.communication import ring_exchange_s
+from libra_plan.models.communication import ring_exchange_s, tensor_reduce_s
 from libra_plan.models.fit import Query, fit_profile
 from libra_plan.models.layout_prior import can_carry, layout_speedup, penalty_words, tensor_speedup
+from libra_plan.models.packing import Share
 from libra_plan.models.parallelism import Layout, layout_faults
 from libra_plan.models.quantities import Origin
 from libra_plan.models.states import state_mib
+from libra_plan.models.training_stage import share_s
 from libra_plan.profiles.schema import ModelShape
 
 SIZE = st.sampled_from([1, 2, 4, 8, 16])
@@ -128,3 +131,61 @@ def test_experts_fold_into_the_gpus_of_a_stage():
     assert layout_faults(Layout(tp=2, cp=4, ep=8), model) == ()
     (fault,) = layout_faults(Layout(tp=4, ep=8), model)
     assert "tp·cp" in fault
+
+
+def moe():
+    """Fit a training step of a mixture of experts, whose tokens visit two of 64."""
+    file = profile_file("train")
+    fields = {name: getattr(file, name) for name in file.__struct_fields__}
+    shape = {name: getattr(SHAPE, name) for name in SHAPE.__struct_fields__}
+    model = ModelShape(**{**shape, "experts": 64, "experts_per_token": 2})
+    return fit_profile(type(file)(**{**fields, "model": model}), points_of(train_law, None, SWEEP))
+
+
+MOE = moe()
+
+
+@pytest.mark.parametrize("kind", ["tp", "pp", "dp", "cp", "ep"])
+@given(st.sampled_from([2, 4, 8]), st.integers(1, 64), st.sampled_from([(1, 4096), (4, 2048), (2, 8192)]))
+def test_every_kind_of_parallelism_gains_less_than_its_gpus(kind, degree, micro_batches, place):
+    """Work done per second and GPU must fall with every degree: nothing scales in proportion."""
+    model = MOE if kind == "ep" else TRAIN
+    batch, length = place
+    tp = degree if kind == "ep" else 1  # experts fold into the GPUs of a stage
+    share = Share(micro_batches, float(batch * length), float(batch * length**2))
+    one, many = Layout(tp=tp), Layout(**{**{"tp": tp}, kind: degree}) if kind != "dp" else Layout()
+    dp = degree if kind == "dp" else 1
+    before = share_s(model, share, one, 1.0, True).value
+    query = Query(batch, length, tp=many.tp, pp=many.pp, cp=many.cp, ep=many.ep, dp=dp)
+    stages = many.pp
+    after = model.time_s(query, allow_prior=True).value * (micro_batches + stages - 1) / stages
+    times_the_gpus = dp * many.gpus_per_replica / one.gpus_per_replica
+    gain = dp * before / after
+    assert gain < times_the_gpus if kind != "ep" else gain < 1
+    if kind == "pp":
+        assert gain <= degree * micro_batches / (micro_batches + degree - 1)
+
+
+def test_tensor_parallel_ranks_over_a_slow_link_are_bound_by_their_sums():
+    """Speed-ups were published within a node; across nodes the all-reduces are most of a step."""
+    file = profile_file("train")
+    hardware = msgspec.structs.replace(file.hardware, intra_node_gib_per_s=1.0)
+    slow = fit_profile(msgspec.structs.replace(file, hardware=hardware), points_of(train_law, None, SWEEP))
+    floor = tensor_reduce_s(SHAPE, file.software, "train", Layout(tp=4), 16384, 1.0)
+    alone = slow.time_s(Query(4, 4096))
+    assert floor > alone.value
+    assert slow.time_s(Query(4, 4096, tp=4), allow_prior=True).low == pytest.approx(floor)
+
+
+@pytest.mark.parametrize(
+    ("layout", "said"),
+    [
+        (Layout(tp=2), "no faster than its all-reduces"),
+        (Layout(cp=2), "ring attention"),
+        (Layout(pp=2), "pipeline bubble"),
+        (Layout(tp=4, ep=4), "all-to-all"),
+    ],
+)
+def test_each_penalty_has_its_words(layout, said):
+    """A reader of the answer must see what was charged."""
+    assert said in penalty_words(Layout(), layout, experts=layout.ep > 1)

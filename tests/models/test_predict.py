@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 
+import numpy as np
 import pytest
 
 from libra_plan.errors import InputError
+from libra_plan.models import prior
 from libra_plan.models.fit import fit_profile
 from libra_plan.models.predict import predict
 from libra_plan.models.query import Query
@@ -149,3 +152,26 @@ def test_a_row_nobody_answers_names_no_profile(profiles, fit):
     assert good.profile == "h200-qwen2.5-7b-decode"
     assert bad.refusal.message == reason.message
     assert outside.refusal.message
+
+
+def test_the_notes_say_what_unmeasured_layouts_and_ranks_were_charged(profiles, fit):
+    """An assumed number without its penalty could not be argued with."""
+    plain = _question("train", "qwen2.5-7b", 4, 2048)
+    wide = [
+        dataclasses.replace(plain, query=Query(4, 2048, **{kind: 2})) for kind in ("tp", "pp", "cp", "dp")
+    ]
+    found = predict(profiles, [plain, *wide], fit=fit, allow_prior=True)
+    said = "\n".join(found.notes)
+    for words in ("tp2 was not measured", "all-reduces", "pipeline bubble", "ring attention", "dp2 was not"):
+        assert words in said
+    assert predict(profiles, [plain], fit=fit, allow_prior=True).notes == ()
+
+
+def test_the_notes_say_which_answers_the_data_sheet_raised(profiles, fit, monkeypatch):
+    """Raised answers rest on the sheet, not on the donors."""
+    asked = [_question("decode", "qwen3-8b", batch, 2048) for batch in (1, 8)]
+    assert "data sheet" not in "".join(predict(profiles, asked, fit=fit, allow_prior=True).notes)
+    monkeypatch.setattr(prior, "roofline_s", lambda profile, places: np.full(len(places), 1e3))
+    found = predict(profiles, asked, fit=fit, allow_prior=True)
+    assert any("2 answers raised to the least seconds of h200_sxm" in note for note in found.notes)
+    assert [row.time_s for row in found.rows] == [1e3, 1e3]
