@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "suppo
 from handover_cases import Case, Placement, case
 
 from libra_plan.planner.handover.goal import Deadlines
-from libra_plan.planner.handover.journal import Journal, read_journal
+from libra_plan.planner.handover.journal import JOURNAL, Journal, read_journal
 from libra_plan.planner.handover.records import Entry, Record
 from libra_plan.planner.launch_handover import apply, resume
 from libra_plan.planner.manifests.manifest import Manifest
@@ -48,7 +48,7 @@ SHAPES: tuple[Placement, ...] = (
 )
 KINDS = ("good", "good", "good", "good", "dies", "deaf")
 QUICK = Deadlines(checkpoint_s=1.0, memory_s=5.0, window_s=10.0, ready_s=20.0)
-LONGEST_S = 1.3
+LONGEST_S = 1.0
 APPEND = Journal.append
 
 
@@ -95,7 +95,12 @@ def supervise(where: Case, manifest: Manifest | None) -> None:
 
 
 def killed(where: Case, manifest: Manifest, delay_s: float | None, doom: Doomed | None = None) -> bool:
-    """Supervise in a child, and kill it after so long or at its doom; say whether that came in time."""
+    """Supervise in a child, and kill it so long after its first record, or at its doom.
+
+    Say whether that came in time.
+    """
+    journal = where.run / JOURNAL
+    before = journal.stat().st_size
     child = os.fork()
     if child == 0:
         status = 1
@@ -107,12 +112,18 @@ def killed(where: Case, manifest: Manifest, delay_s: float | None, doom: Doomed 
         finally:
             os._exit(status)
     if delay_s is not None:
+        while journal.stat().st_size == before and not has_ended(child):
+            time.sleep(0.001)
         time.sleep(delay_s)
         os.kill(child, signal.SIGKILL)
     _, status = os.waitpid(child, 0)
     if os.WIFEXITED(status) and os.WEXITSTATUS(status) != 0:
         raise SystemExit("the supervisor failed by itself")
     return os.WIFSIGNALED(status)
+
+
+def has_ended(child: int) -> bool:
+    return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def under_fire(where: Case, new: Manifest, rng: random.Random, tally: Tally) -> None:

@@ -76,7 +76,7 @@ def apply(
     node: Node = None,
     unknown_gpus: UnknownGpus = False,
     checkpoint_wait: CheckpointWait = None,
-    start_window: StartWindow = 10.0,
+    start_window: StartWindow = 30.0,
     profiles: Profiles = None,
     form: FormOption = Form.TABLE,
 ) -> None:
@@ -103,7 +103,7 @@ def start_detached(
     """Start a manifest's roles so that they outlive this command."""
     from libra_plan.planner.launch_handover import apply as run
 
-    settings = _settings(False, unknown_gpus, None, 10.0, None)
+    settings = _settings(False, unknown_gpus, None, 30.0, None)
     with writing(folder):
         report = run(manifest, folder=folder, node=node, dry_run=not yes, first=True, settings=settings)
     _report(report, manifest, folder, None, form)
@@ -119,7 +119,7 @@ def stop(
     """Save and stop."""
     from libra_plan.planner.launch_handover import stop as run
 
-    settings = _settings(force, True, checkpoint_wait, 10.0, None)
+    settings = _settings(force, True, checkpoint_wait, 30.0, None)
     with writing(folder):
         report = run(folder=folder, dry_run=not yes, settings=settings)
     _report(report, None, folder, None, form)

@@ -162,7 +162,9 @@ class _Run:
         """Begin a hand-over and carry it out."""
         before = self.plan(self.state.running)
         old, new = self.goal(before, here.id), self.goal(target, here.id)
-        steps = moves.steps_to(self.state, new.wanted, live_starts(self.state.processes))
+        steps = moves.steps_to(
+            self.state, new.wanted, live_starts(self.state.processes), (*old.joint, *new.joint)
+        )
         checks.refuse_unsafe(self.state, before, target, new, steps, here.id, force=self.settings.force)
         inherited = self.inherited()
         arriving = {step.task for step in steps if step.action not in ("keep", "stop")}

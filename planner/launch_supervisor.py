@@ -1,7 +1,6 @@
 """Carry out a hand-over, one journaled action after the other; the rules are in `handover/moves.py`.
 
-Everything it knows comes from the journal and from looking: so a supervisor that was killed at any
-point is continued by the next one.
+All it knows comes from the journal and from looking, so the next supervisor can go on anywhere.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from libra_plan.planner.handover.goal import Deadlines, Goal
 from libra_plan.planner.handover.journal import Journal
 from libra_plan.planner.handover.moves import Act, Action
 from libra_plan.planner.handover.state import Process, after, state_of
-from libra_plan.planner.launch_host import GpuCheck, GpuReport, GpuState
+from libra_plan.planner.launch_host import GpuCheck, GpuState
 from libra_plan.planner.manifests.agents import Agent
 from libra_plan.planner.manifests.manifest import Manifest, NodeEntry, Transition
 
@@ -74,8 +73,7 @@ class Supervisor:
     @property
     def steps(self) -> tuple[Transition, ...]:
         """Give the steps of the present direction, or of the last one."""
-        kinds = [e.record for e in self.journal.entries if isinstance(e.record, r.Begun | r.Back)]
-        return kinds[-1].steps
+        return [e.record for e in self.journal.entries if isinstance(e.record, r.Begun | r.Back)][-1].steps
 
     @property
     def goal(self) -> Goal:
@@ -99,10 +97,14 @@ class Supervisor:
             r.Begun(
                 target=None if target is None else target.metadata.digest,
                 generation=None if target is None else target.metadata.generation,
-                steps=moves.steps_to(self.state, self.new.wanted, self.live()),
+                steps=self.steps_to(self.new),
                 force=force,
             )
         )
+
+    def steps_to(self, goal: Goal) -> tuple[Transition, ...]:
+        """List the steps from what is now to a goal."""
+        return moves.steps_to(self.state, goal.wanted, self.live(), (*self.old.joint, *self.new.joint))
 
     def run(self) -> None:
         """Act until the hand-over is finished, or stuck on its way back."""
@@ -209,7 +211,7 @@ class Supervisor:
         force = self.state.force if force is None else force
         for task in tuple(self.state.turns):
             self.withdraw(task)
-        steps = moves.steps_to(self.state, self.old.wanted, self.live())
+        steps = self.steps_to(self.old)
         self.record(r.Back(reason=reason, steps=steps, force=force))
         self.tell(f"going back: {reason}")
 
@@ -294,7 +296,8 @@ class Supervisor:
         """See whether the GPUs of processes that are gone are free again."""
         key = (self.state.turn, f"memory of {action.step.id}", action.act)
         waited_s = self.clock() - self.since.setdefault(key, self.clock())
-        held = {gpu for one in gone for gpu in one.gpus}
+        shared = self.state.held_by({action.step.task}, others=True)  # busy until who shares it is gone, too
+        held = {gpu for one in gone for gpu in one.gpus} - shared
         entries = tuple(gpu for gpu in self.host.node.gpus if f"{self.host.node.id}:{gpu.index}" in held)
         reports = self.host.check_gpus(self.host.node.id, entries) if entries else ()
         busy = [report for report in reports if report.state is GpuState.BUSY]
@@ -329,16 +332,21 @@ class Supervisor:
             self.start_role(agent)
         return True
 
-    def check_room(self, task: str, agents: list[Agent]) -> tuple[GpuReport, ...]:
+    def check_room(self, task: str, agents: list[Agent]) -> None:
         """Refuse to start where a GPU, a port or a program is not to be had."""
-        held = self.state.held_by_others(task)
+        partners = self.goal.partners(task)
+        held = self.state.held_by(partners, others=True)
         taken = sorted(held & {f"{self.host.node.id}:{gpu}" for agent in agents for gpu in agent.gpus})
         if taken:
             raise LaunchError("GPUs are still held by another task", got=", ".join(taken))
         host.check_programs(agents, self.host.inherited)
         host.check_ports_free(agents)
-        return host.check_gpus_free(
-            self.host.node, agents, self.host.check_gpus, allow_unknown=self.host.allow_unknown_gpus
+        host.check_gpus_free(
+            self.host.node,
+            agents,
+            self.host.check_gpus,
+            allow_unknown=self.host.allow_unknown_gpus,
+            held=self.state.held_by(partners - {task}),
         )
 
     def start_role(self, agent: Agent) -> None:

@@ -23,19 +23,27 @@ class Deadlines:
 
     checkpoint_s: float | None = None
     memory_s: float = 60.0
-    window_s: float = 10.0
+    window_s: float = 30.0
     ready_s: float = 1800.0
 
 
 @dataclass(frozen=True)
 class Goal:
-    """What a manifest wants on this node: its agents, and how their tasks are stopped."""
+    """What a manifest wants on this node: its agents, and how their tasks are stopped.
+
+    `joint` are the sets of tasks that share GPUs.
+    """
 
     agents: Mapping[tuple[str, str], Agent]
     wanted: Wanted
     generations: Mapping[str, int]
     trains: frozenset[tuple[str, str]]
     lifecycles: Mapping[str, Lifecycle]
+    joint: tuple[frozenset[str], ...] = ()
+
+    def partners(self, task: str) -> frozenset[str]:
+        """Give the tasks that share GPUs with a task, itself included."""
+        return frozenset({task}).union(*(group for group in self.joint if task in group))
 
     @staticmethod
     def of(manifest: Manifest | None, agents: tuple[Agent, ...], node: str) -> Goal:
@@ -59,6 +67,7 @@ class Goal:
             {task.id: task.generation for task in tasks.values()},
             training,
             {task.id: task.lifecycle for task in tasks.values()},
+            () if manifest is None else tuple(frozenset(entry.tasks) for entry in manifest.spec.joint or ()),
         )
 
 

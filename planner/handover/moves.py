@@ -48,21 +48,42 @@ class Action:
     step: Transition
 
 
-def steps_to(state: State, wanted: Wanted, live: Collection[int]) -> tuple[Transition, ...]:
+def steps_to(
+    state: State,
+    wanted: Wanted,
+    live: Collection[int],
+    joint: Collection[frozenset[str]] = (),
+) -> tuple[Transition, ...]:
     """List the steps from what is now to what is wanted, in the order of the manifest's transitions.
 
     `live` holds the numbers of the starts whose process runs. A task that this hand-over has not
-    touched and that runs under the wanted generation is kept, even where a role of it has ended by itself.
+    touched and that runs under the wanted generation is kept, even where a role of it has ended by
+    itself. Tasks that run `joint`, before or after, start anew together: all stop before any starts.
     """
     tasks = dict.fromkeys((*(process.task for process in state.processes), *wanted))
-    return transitions_between(_holding(state, task, wanted.get(task), live) for task in tasks)
+    kept = {task for task in tasks if _is_kept(state, task, wanted.get(task, ()), live)}
+    for group in joint:
+        if not kept.issuperset(group & tasks.keys()):
+            kept -= group
+    together = frozenset[str]().union(*joint)
+    return transitions_between(
+        holding
+        for task in tasks
+        for holding in _holdings(state, task, wanted.get(task), task in kept, task in together)
+    )
 
 
-def _holding(state: State, task: str, roles: tuple[WantedRole, ...] | None, live: Collection[int]) -> Holding:
+def _holdings(
+    state: State, task: str, roles: tuple[WantedRole, ...] | None, kept: bool, joint: bool
+) -> Iterator[Holding]:
     processes = state.of(task)
     before = frozenset(gpu for process in processes for gpu in process.gpus) if processes else None
     after = None if roles is None else frozenset(gpu for role in roles for gpu in role.gpus)
-    return Holding(task, before, after, _is_kept(state, task, roles or (), live))
+    if joint and not kept and None not in (before, after):
+        yield Holding(task, before, None)
+        yield Holding(task, None, after)
+    else:
+        yield Holding(task, before, after, kept)
 
 
 def _is_kept(state: State, task: str, roles: tuple[WantedRole, ...], live: Collection[int]) -> bool:

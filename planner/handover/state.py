@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 
 from libra_plan.planner.handover import records as r
@@ -99,9 +99,11 @@ class State:
         """Give what was done to stop a task."""
         return self.turns.get(task, _UNTOUCHED)
 
-    def held_by_others(self, task: str) -> frozenset[str]:
-        """Give the GPUs (`node:index`) that processes of other tasks may still hold."""
-        return frozenset(gpu for one in self.processes if one.task != task for gpu in one.gpus)
+    def held_by(self, tasks: Collection[str], *, others: bool = False) -> frozenset[str]:
+        """Give the GPUs (`node:index`) that processes of these tasks, or of all others, may still hold."""
+        return frozenset(
+            gpu for one in self.processes if (one.task in tasks) is not others for gpu in one.gpus
+        )
 
 
 def state_of(entries: Iterable[r.Entry]) -> State:

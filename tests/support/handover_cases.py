@@ -125,7 +125,7 @@ class Case:
         sources = str(Path(libra_plan.__file__).resolve().parent.parent)
         chosen: dict[str, object] = {
             "check_gpus": self.check_gpus,
-            "deadlines": Deadlines(checkpoint_s=10.0, memory_s=5.0, window_s=0.3, ready_s=20.0),
+            "deadlines": Deadlines(checkpoint_s=10.0, memory_s=5.0, window_s=5.0, ready_s=20.0),
             "options": OPTIONS,
             "environment": {**kept, "PYTHONPATH": sources},
             **more,

@@ -1,9 +1,10 @@
 """A tiny training loop for tests of hand-overs: it counts steps, saves, and locks the GPUs it was given.
 
-    python handover_trainer.py FOLDER [dies|deaf]
+    python handover_trainer.py FOLDER [dies|deaf|shares]
 
 Two processes that were given one GPU cannot both lock it: the second writes `double`. `deaf` ignores
-requests, and a file `deaf` in the folder makes all do so; `dies` fails at once.
+requests, and a file `deaf` in the folder makes all do so; `dies` fails at once; those that `share` a
+GPU may lock it together.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def lock(gpu: int) -> object:
     file = (FOLDER / f"gpu-{gpu}.lock").open("ab")
     for _ in range(25):
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, (fcntl.LOCK_SH if "shares" in sys.argv else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except BlockingIOError:
             time.sleep(0.02)
         else:

@@ -258,3 +258,24 @@ def test_what_a_failed_step_was_to_free_is_not_waited_for():
     world.begin(wanted)
     world.record(r.StepFailed(step="start:a", reason="why"))
     assert acts(world, wanted) == [("start:b", Act.START)]
+
+
+def test_tasks_that_share_gpus_stop_together_before_either_starts():
+    """Each alone would find the other on its GPUs; and who keeps running keeps the other, too."""
+    world = World()
+    old = {task: (WantedRole("r", 1, ("n0:0",)),) for task in "ab"}
+    joint = (frozenset("ab"),)
+    trainer(world, old)
+    new = {task: (WantedRole("r", 2, ("n0:1",)),) for task in "ab"}
+    steps = steps_to(world.state, new, world.live, joint)
+    assert [(step.id, step.after) for step in steps] == [
+        ("stop:a", ()),
+        ("stop:b", ()),
+        ("start:a", ("stop:a",)),
+        ("start:b", ("stop:b",)),
+    ]
+    half = {"a": old["a"], "b": new["b"]}
+    assert [step.action for step in steps_to(world.state, half, world.live, joint)] == ["stop"] * 2 + [
+        "start"
+    ] * 2
+    assert [step.action for step in steps_to(world.state, old, world.live, joint)] == ["keep", "keep"]
