@@ -81,14 +81,12 @@ class Supervisor:
         return self.old if self.state.back else self.new
 
     def record(self, record: r.Record) -> None:
-        """Write to the journal, and take in what it now says."""
+        """Write to the journal, and take it in."""
         self.state = after(self.state, self.journal.append(record))
 
     def interrupt(self, number: int) -> None:
         """Note a signal: the first calls the hand-over off, the second leaves it for later."""
         self.signals.append(number)
-
-    # ------------------------------------------------------------ the loop
 
     def begin(self, target: Manifest | None, force: bool) -> None:
         """Begin a hand-over to a manifest, or to nothing."""
