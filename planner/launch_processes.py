@@ -134,11 +134,15 @@ def tell_to_stop(
 ) -> None:
     """Send a signal to a task's agents, and to workers whose agent is gone; agents tell their own workers."""
     cared_for = {pid for pid, start_time in agents if still_runs(pid, start_time)}
+    told = []
     for process in marked_processes(launch_id, task):
         with suppress(psutil.Error):
             above = {parent.pid for parent in process.parents()}
             if process.pid in cared_for or not above & cared_for:
-                process.send_signal(number)
+                told.append(process)
+    for process in told:  # an agent that ends at once would make orphans of its workers
+        with suppress(psutil.Error):
+            process.send_signal(number)
 
 
 def kill(launch_id: str, task: str) -> None:
