@@ -66,7 +66,6 @@ def refuse_unsafe(
         *_elsewhere(tasks, before, target, node),
         *(() if force else _unsaved(state, moved)),
         *_resharding(state, goal, tasks),
-        *_jointly(target, tasks),
     ]
     if reasons:
         raise LaunchError("this hand-over is not safe", got="; ".join(reasons))
@@ -117,16 +116,4 @@ def _resharding(state: State, goal: Goal, tasks: Iterable[str]) -> Iterator[str]
             yield (
                 f"{task}/{role} has a checkpoint of {saved.pop()} ranks and would get {agent.world_size}: "
                 "state `lifecycle: {reshardable: true}` if its checkpoints load on any number"
-            )
-
-
-def _jointly(target: Manifest | None, tasks: Iterable[str]) -> Iterator[str]:
-    """Refuse tasks that share GPUs: here a GPU is given to one task, when no other holds it."""
-    together = {} if target is None else target.spec.together
-    for task in tasks:
-        if task in together:
-            others = " and ".join(name for name in together[task].tasks if name != task)
-            yield (
-                f"{task} shares GPUs with {others}, and a hand-over gives a GPU to one task at a time: "
-                "stop what runs and start both with `libra-plan launch`"
             )

@@ -259,7 +259,7 @@ def test_a_signal_stops_what_was_started(tmp_path, number):
     """Neither Ctrl-C on the launch nor a lost terminal may leave roles running."""
 
     def poke():
-        wait_for((tmp_path / "launch.json").exists)
+        wait_for(lambda: (tmp_path / "launch.json").exists() and read_state(tmp_path).agents)
         os.kill(os.getpid(), number)
 
     poker = threading.Thread(target=poke)
@@ -277,7 +277,7 @@ def test_two_signals_at_once_stop_what_was_started_too(tmp_path):
     """Twice Ctrl-C within one look at the roles abandoned them without ever telling them to stop."""
 
     def poke():
-        wait_for((tmp_path / "launch.json").exists)
+        wait_for(lambda: (tmp_path / "launch.json").exists() and read_state(tmp_path).agents)
         os.kill(os.getpid(), signal.SIGINT)
         os.kill(os.getpid(), signal.SIGTERM)
 

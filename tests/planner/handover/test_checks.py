@@ -5,8 +5,6 @@ from __future__ import annotations
 import plans
 import pytest
 from handover_cases import Case
-from joint_cases import manifest_of as joint_manifest
-from joint_cases import turns_problem
 
 from libra_plan.errors import LaunchError
 from libra_plan.planner.handover import checks
@@ -146,11 +144,3 @@ def test_an_open_hand_over_is_finished_first(lab):
         checks.refuse_open(State(open=True, target="sha256:0123456789abcdef", stuck="GPU busy"))
     assert caught.value.got == "one to sha256:0123456789ab (GPU busy)"
     assert "--back" in caught.value.way_out
-
-
-def test_tasks_that_share_gpus_are_not_handed_over():
-    """A start beside another task would be refused half way, with the first one already running."""
-    target = joint_manifest(turns_problem())
-    steps = target.spec.transitions
-    with pytest.raises(LaunchError, match="shares GPUs with code"):
-        checks.refuse_unsafe(State(), None, target, Goal.of(target, (), "n0"), steps, "n0", force=True)
