@@ -217,12 +217,18 @@ def _print_steps(forecast: tuple[StepForecast, ...]) -> None:
 
 
 def _costs(report: HandOverReport) -> list[str]:
-    parts = ("drain_s", "save_s", "stop_s", "lost_s")
+    """Say what each move took, part by part; of its roles the slowest counts."""
     lines = []
     for one in report.costs:
-        known = [(part, getattr(one, part)) for part in parts]
-        text = ", ".join(f"{part[:-2]} {value:.3g} s" for part, value in known if value is not None)
-        lines.append(f"{one.action}:{one.task} took: {text or 'not known'}")
+        known = {part: getattr(one, f"{part}_s") for part in ("drain", "save", "stop")}
+        for part in ("start", "load", "warm_up"):
+            seconds = [getattr(role, f"{part}_s") for role in one.roles]
+            known[part] = max((each for each in seconds if each is not None), default=None)
+        known["lost"] = one.lost_s
+        parts = [
+            f"{part.replace('_', '-')} {value:.3g} s" for part, value in known.items() if value is not None
+        ]
+        lines.append(f"{one.action}:{one.task} took: {', '.join(parts) or 'not known'}")
     return lines
 
 

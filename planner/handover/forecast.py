@@ -60,7 +60,7 @@ def _forecast(
     seconds: float | None = None
     origin = None
     if step.action == "keep":
-        seconds, origin = 0.0, "measured"
+        seconds = 0.0
     elif step.action in ("resize", "move") and step.task in prices:
         seconds, origin = prices[step.task].p90_s, "measured"
     elif step.action != "stop" and gpu_class is not None and gpu_class in start_s:

@@ -39,7 +39,6 @@ def work(tmp_path, monkeypatch):
 
 
 def write(tmp_path, names, **lifecycle):
-    first, last = handover_cases.free_ports()
     tasks = []
     for name in names:
         task = train_task(name)
@@ -52,11 +51,13 @@ def write(tmp_path, names, **lifecycle):
         }
         tasks.append(task)
     folder = write_workload(tmp_path / "work", tasks)
-    (folder / "cluster.yaml").write_text(
-        "schema_version: 1\nnodes:\n- id: node0\n  gpu_class: h200_sxm\n  gpu_count: 4\n"
-        f"  gpu_memory_mib: 143155\n  cpu_cores: 64\n  host_memory_mib: 1000000\n"
-        f"  port_first: {first}\n  port_last: {last}\n"
-    )
+    if not (folder / "cluster.yaml").exists():  # later ports may be in use, by ranks of the first plan
+        first, last = handover_cases.free_ports()
+        (folder / "cluster.yaml").write_text(
+            "schema_version: 1\nnodes:\n- id: node0\n  gpu_class: h200_sxm\n  gpu_count: 4\n"
+            "  gpu_memory_mib: 143155\n  cpu_cores: 64\n  host_memory_mib: 1000000\n"
+            f"  port_first: {first}\n  port_last: {last}\n"
+        )
     return folder
 
 
@@ -68,6 +69,21 @@ def solve(call, folder, *words):
 
 def test_from_the_first_start_to_the_last_stop(call, work, tmp_path):
     """What the manual says to type works in that order, and tells what comes of it."""
+    first_to_last(call, work, tmp_path)
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+def test_the_same_under_torchrun_itself(call, work, tmp_path):
+    """Its agents, ranks and signals are what hand-overs are made for."""
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    torchrun = tmp_path / "bin" / "torchrun"
+    torchrun.write_text(f'#!/bin/sh\nexec {sys.executable} -m torch.distributed.run "$@"\n')
+    first_to_last(call, work, tmp_path)
+
+
+def first_to_last(call, work, tmp_path):
+    """Type what the manual says."""
     solve(call, work)
     words = ("run", "--allow-unknown-gpus")
     dry = call("launch", "run", "--detach")

@@ -22,7 +22,7 @@ def test_recorded_moves_go_before_given_starts_and_nothing_is_made_up():
         (31.5, "measured"),
         (8.32, "assumed"),
         (None, None),
-        (0.0, "measured"),
+        (0.0, None),
         (None, None),
     ]
     assert forecasts([step("start")], None, prices, {plans.GPU_CLASS: 8.32})[0].seconds is None
