@@ -43,7 +43,7 @@ def measure(
     model: Annotated[str, typer.Argument(help="A known model, or the path of a Hugging Face config.json.")],
     out: Out,
     phases: Annotated[
-        str, typer.Option(help="What to measure: of decode, decode-gqa, score, train.")
+        str, typer.Option(help="What to measure: of decode, decode-gqa, score, train, train-accumulated.")
     ] = "decode,score,train",
     plan: Annotated[
         Path | None, typer.Option(help="CSV of work,batch_sequences,seq_len_tokens to measure instead.")

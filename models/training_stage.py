@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from libra_plan.models.fit import FittedProfile, Query
+from libra_plan.models.held_gradients import with_held_gradients
 from libra_plan.models.lengths import LengthSample
 from libra_plan.models.packing import Share, busiest_shares
 from libra_plan.models.parallelism import Layout
@@ -100,8 +101,10 @@ def training_cost(
         else:
             before = profile.time_s(alone, allow_prior=allow_prior).scaled((turns - 1) / stages)
             parts.append(before.plus(last.scaled(1 / stages)))
+    rounds = most_micro_batches(shares)
     memory = packed_memory(profile, min(budget_tokens, sequences.total), layout, replicas, allow_prior)
-    return StageCost(slowest(parts), memory, (rounds_note(shares),), most_micro_batches(shares))
+    memory = with_held_gradients(profile.profile, layout, replicas, rounds, memory)
+    return StageCost(slowest(parts), memory, (rounds_note(shares),), rounds)
 
 
 def share_s(

@@ -79,7 +79,7 @@ def measure(
     model
         A built-in name (qwen2.5-7b) or the path of a Hugging Face config.json.
     phases
-        Any of decode, decode-gqa, score, train, in this order of measuring.
+        Any of decode, decode-gqa, score, train, train-accumulated, in this order of measuring.
     plan
         Points of each phase; a phase without an entry gets the default grid. Points are always
         measured in the order that informs most, so a run that ends early covers the whole range.

@@ -14,7 +14,14 @@ __all__ = ["PHASES", "WORKS", "PlannedPoint", "default_plan", "informative_order
 
 # What can be measured, and the profile phase it yields. `decode-gqa` is decoding without a mask (every
 # position of a full context is attended), which lets SDPA use its grouped-query flash kernel.
-PHASES = {"decode": "decode", "decode-gqa": "decode", "score": "score", "train": "train"}
+# `train-accumulated` steps over two micro-batches: gradients stand while activations peak.
+PHASES = {
+    "decode": "decode",
+    "decode-gqa": "decode",
+    "score": "score",
+    "train": "train",
+    "train-accumulated": "train",
+}
 WORKS = tuple(PHASES)
 
 

@@ -30,6 +30,7 @@ _STEP_OF = {
     "score": "one forward pass that gives log-probabilities, random weights",
     "train": "one optimizer step with full recomputation, random weights",
 }
+_ACCUMULATED = "one micro-batch with full recomputation beside held gradients, and its share of the step"
 _TIME_DIGITS = 7  # 0.1 µs; the repeats differ by more
 
 
@@ -76,7 +77,7 @@ def _write_profile(
             "source_sha256": sha256_of(journal.read_bytes()),
             "licence": "Apache-2.0",
         },
-        "notes": _notes(str(setup["phase"]), setup.get("notes")),
+        "notes": _notes(setup),
     }
     try:
         file = msgspec.convert(document, ProfileFile)
@@ -88,8 +89,11 @@ def _write_profile(
     return write_folder(out_dir, file, points, HEADER)
 
 
-def _notes(phase: str, notes: object) -> str:
-    text = _STEP_OF[phase]
+def _notes(setup: Record) -> str:
+    text, notes, software = _STEP_OF[str(setup["phase"])], setup.get("notes"), setup["software"]
+    assert isinstance(software, Mapping)
+    if "micro_batches" in software.get("flags", {}):
+        text = _ACCUMULATED
     idle = notes.get("used_before_mib") if isinstance(notes, dict) else None
     if idle is not None:
         text += f"; device_used_mib counts the {idle} MiB in use before the model was built"

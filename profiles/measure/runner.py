@@ -36,7 +36,12 @@ class DeviceMemory:
 
 
 class Workload(Protocol):
-    """A model on a device, ready to run one kind of work."""
+    """A model on a device, ready to run one kind of work.
+
+    `passes`: micro-batches of a point in one step; times are those of one.
+    """
+
+    passes: int
 
     def prepare(self, point: PlannedPoint) -> Step:
         """Allocate what the point needs and return one step; raise OutOfDeviceMemory if it does not fit."""
@@ -165,7 +170,7 @@ def _timed(
     once_s = 0.0
     for _ in range(max(1, settings.warmup)):
         once_s = _seconds_per_step(workload, step, 1, clock)
-    steps = max(1, math.ceil(settings.timing_s / max(once_s, 1e-6)))
+    steps = max(1, math.ceil(settings.timing_s / max(once_s * workload.passes, 1e-6)))
     times: list[float] = []
     begun = clock()
     for _ in range(settings.repeats):
@@ -192,4 +197,4 @@ def _seconds_per_step(workload: Workload, step: Step, steps: int, clock: Clock) 
     for _ in range(steps):
         step()
     workload.synchronize()
-    return (clock() - begun) / steps
+    return (clock() - begun) / (steps * workload.passes)

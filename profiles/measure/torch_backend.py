@@ -28,6 +28,7 @@ __all__ = ["TorchBackend"]
 # the device's memory training is measured in pure bf16 (8 bytes a parameter) instead.
 FP32_STATE_SHARE = 0.5
 FP32_STATE_BYTES = 16
+ACCUMULATED = 2  # micro-batches of a `train-accumulated` step: the second finds gradients there
 OLDEST_TRANSFORMERS = (5, 4)  # from here the static cache keeps its length in a tensor of each layer
 
 
@@ -78,10 +79,11 @@ class TorchBackend:
     def work(self, name: str) -> TorchWork:
         """Build the model in the precision of the work, if it is not there yet, and return the work."""
         precision = self._precision(name)
-        if name == "train":
+        if PHASES[name] == "train":
             autocast = precision != "bf16"
             model = self._model("float32" if autocast else "bfloat16", fresh=True)
-            return TrainWork(self.torch, model, self.device, autocast=autocast)
+            passes = ACCUMULATED if name == "train-accumulated" else 1
+            return TrainWork(self.torch, model, self.device, autocast=autocast, micro_batches=passes)
         model = self._model("bfloat16").eval()
         if name == "score":
             return ScoreWork(self.torch, model, self.device)
@@ -121,7 +123,7 @@ class TorchBackend:
             self.torch.cuda.empty_cache()
 
     def _precision(self, name: str) -> str:
-        if name != "train":
+        if PHASES[name] != "train":
             return "bf16"
         if self.train_precision != "auto":
             return self.train_precision
@@ -189,9 +191,14 @@ class TorchBackend:
             flags |= {"kv_cache": "static", "mask": "causal" if masked else "none"}
         else:
             flags["loss_chunk_tokens"] = CHUNK_TOKENS
-        if name == "train":
+        if PHASES[name] == "train":
             software["recompute"] = "full"
             flags["optimizer"] = "fused AdamW"
+        if name == "train-accumulated":
+            flags["micro_batches"] = ACCUMULATED
+        allocator = os.environ.get("PYTORCH_CUDA_ALLOC_CONF")
+        if allocator:
+            flags["allocator"] = allocator
         return software | {"flags": flags}
 
     @property

@@ -7,6 +7,8 @@ module needs neither. Method:
   `CHUNK_TOKENS` so that no full fp32 logits exist.
 - train: forward and backward with full recompute (gradient checkpointing of every layer and of every
   loss chunk) and a fused AdamW step; fp32 master weights with bf16 autocast, or pure bf16.
+- train-accumulated: the same over two micro-batches, of which the second finds the gradients of the
+  first; seconds are those of one micro-batch with half the optimizer's.
 - decode: one token for every sequence at a full static KV cache, on a GPU as replay of a CUDA graph.
 """
 
@@ -30,6 +32,8 @@ LEARNING_RATE = 1e-6  # small: random weights must stay finite over the repeats
 
 class TorchWork:
     """What the three kinds share: the device, the peaks, out of memory as an answer."""
+
+    passes = 1
 
     def __init__(self, torch: Any, model: Any, device: Any) -> None:
         self.torch = torch
@@ -136,9 +140,12 @@ class ScoreWork(TorchWork):
 class TrainWork(TorchWork):
     """One optimizer step over the batch."""
 
-    def __init__(self, torch: Any, model: Any, device: Any, *, autocast: bool) -> None:
+    def __init__(
+        self, torch: Any, model: Any, device: Any, *, autocast: bool, micro_batches: int = 1
+    ) -> None:
         super().__init__(torch, model, device)
         self.autocast = autocast
+        self.passes = micro_batches
         model.train()
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
 
@@ -150,6 +157,13 @@ class TrainWork(TorchWork):
         return lambda: self._step(tokens, labels, optimizer)
 
     def _step(self, tokens: Any, labels: Any, optimizer: Any) -> None:
+        for _ in range(self.passes):
+            self._accumulate(tokens, labels)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    def _accumulate(self, tokens: Any, labels: Any) -> None:
+        """Add a micro-batch's gradients; nothing of the pass but them is left."""
         torch = self.torch
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.autocast):
             hidden = self.body(input_ids=tokens, use_cache=False).last_hidden_state.flatten(0, 1)
@@ -159,9 +173,7 @@ class TrainWork(TorchWork):
                 loss = loss + torch.utils.checkpoint.checkpoint(
                     self._chunk_loss, hidden[part], labels[part], use_reentrant=False
                 )
-        (loss / len(labels)).backward()
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
+        (loss / (len(labels) * self.passes)).backward()
 
     def _chunk_loss(self, hidden: Any, labels: Any) -> Any:
         logits = self.head(hidden).float()

@@ -5,6 +5,7 @@ import pytest
 from affine_profile import AffineProfile, profile_file
 
 from libra_plan.errors import RefusedError
+from libra_plan.models.held_gradients import with_held_gradients
 from libra_plan.models.lengths import LengthSample
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.scoring_stage import prefill_s_per_token, scoring_cost
@@ -53,8 +54,10 @@ def test_fully_sharded_states_meet_in_every_micro_batch():
 def test_memory_is_that_of_a_full_micro_batch():
     """The bound is asked at the budget, or at all tokens when they are fewer."""
     profile = trainer()
-    full = training_cost(profile, sample([1000] * 16), 4000, 1).memory_mib
+    full = training_cost(profile, sample([1000] * 4), 4000, 1).memory_mib
     assert full.value == pytest.approx(16_000 + 0.1 * 4000)
+    held = training_cost(profile, sample([1000] * 16), 4000, 1).memory_mib
+    assert held == with_held_gradients(profile.profile, Layout(), 1, 4, full)
     few = training_cost(profile, sample([1000]), 4000, 1).memory_mib
     assert few.value == pytest.approx(16_000 + 0.1 * 1000)
 

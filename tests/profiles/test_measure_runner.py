@@ -57,6 +57,13 @@ def test_short_steps_are_timed_together(tmp_path: Path) -> None:
     assert journal.points["p", SMALL]["time_s"] == pytest.approx(0.003)
 
 
+def test_a_step_of_several_micro_batches_is_given_per_micro_batch(tmp_path: Path) -> None:
+    """The planner multiplies by the micro-batches of a step itself."""
+    work = FakeWork(FakeClock(), seconds=lambda point: 3.0, passes=2)
+    _, journal = run(tmp_path, work, [SMALL])
+    assert journal.points["p", SMALL]["time_s"] == pytest.approx(1.5)
+
+
 def test_long_points_get_fewer_repeats(tmp_path: Path) -> None:
     """A step of minutes need not be made five times, but one time alone shows no spread."""
     work = FakeWork(FakeClock(), seconds=lambda point: 60.0)

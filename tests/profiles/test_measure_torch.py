@@ -89,6 +89,30 @@ def test_train_gradients_do_not_depend_on_chunks_or_recompute(
         torch.testing.assert_close(held[name], expected, atol=1e-5, rtol=1e-3)
 
 
+def test_an_accumulated_step_has_the_gradients_of_one_batch_twice_as_large(backend: TorchBackend) -> None:
+    """Gradients must stand when the second micro-batch begins: that is what is measured."""
+    work = backend.work("train-accumulated")
+    work.autocast = False  # type: ignore[attr-defined]
+    held: dict[str, Any] = {}
+    seen: list[bool] = []
+    step = work.prepare(POINT)
+    tokens, labels, optimizer = work._held
+    begin = work._accumulate  # type: ignore[attr-defined]
+    work._accumulate = lambda *parts: (  # type: ignore[attr-defined]
+        seen.append(next(work.model.parameters()).grad is not None),
+        begin(*parts),
+    )
+    optimizer.step = lambda: held.update(gradients(work.model))
+    step()
+    assert work.passes == 2
+    assert seen == [False, True]
+    logits = work.model(input_ids=tokens, use_cache=False).logits.flatten(0, 1)
+    torch.nn.functional.cross_entropy(logits, labels).backward()
+    for name, expected in gradients(work.model).items():
+        torch.testing.assert_close(held[name], expected, atol=1e-5, rtol=1e-3)
+    assert backend.setup("train-accumulated")["software"]["flags"]["micro_batches"] == 2  # type: ignore[index]
+
+
 def gradients(model: Any) -> dict[str, Any]:
     return {name: value.grad.detach().clone() for name, value in model.named_parameters()}
 
@@ -149,7 +173,7 @@ def test_out_of_memory_is_seen_through_the_error_of_a_failed_capture(backend: To
 def test_the_whole_way_on_a_cpu(tmp_path: Path) -> None:
     """From a config.json to profiles that load, every kind of work, parameters counted once if tied."""
     (tmp_path / "config.json").write_text(json.dumps(TINY))
-    phases = ("decode", "decode-gqa", "score", "train")
+    phases = ("decode", "decode-gqa", "score", "train", "train-accumulated")
     report = measure(
         str(tmp_path / "config.json"),
         phases,
@@ -160,7 +184,7 @@ def test_the_whole_way_on_a_cpu(tmp_path: Path) -> None:
         progress=silent(),
     )
     profiles = [load_profile(folder) for folder in report.folders]
-    assert [profile.file.phase for profile in profiles] == ["decode", "decode", "score", "train"]
+    assert [profile.file.phase for profile in profiles] == ["decode", "decode", "score", "train", "train"]
     assert report.complete
     layer = (32 * 32 + 32) + 2 * (32 * 16 + 16) + 32 * 32 + 3 * 32 * 64 + 2 * 32
     assert profiles[0].file.model.params == 96 * 32 + 2 * layer + 32

@@ -41,6 +41,7 @@ class FakeWork:
     clock: FakeClock
     seconds: Callable[[PlannedPoint], float] = lambda point: 0.5 + point.tokens * 1e-3
     capacity: int = 10**9
+    passes: int = 1
     broken: Collection[PlannedPoint] = ()
     prepare_s: float = 0.0
     prepared: list[PlannedPoint] = field(default_factory=list)

@@ -1,0 +1,42 @@
+"""Gradients that stand through a whole pass, where a profile measured steps that free them first.
+
+A step of one micro-batch begins without gradients: by the time all of them exist, most activations
+are gone. With accumulation every micro-batch but the first finds them there, and data-parallel ranks
+keep them in the buckets they are reduced in. The pass then peaks higher by the gradients that one
+micro-batch alone would not have yet at its peak, when the loss begins its way back: all but the
+output table's. Measured so on H200 (`docs/measurements/two_tasks_h200.md`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from libra_plan.models.communication import gradient_bytes
+from libra_plan.models.parallelism import Layout
+from libra_plan.models.quantities import Estimate, Origin
+from libra_plan.profiles.schema import ProfileFile
+
+__all__ = ["with_held_gradients"]
+
+_MIB = 2.0**20
+
+
+def with_held_gradients(
+    profile: ProfileFile, layout: Layout, ranks: int, micro_batches: int, memory: Estimate
+) -> Estimate:
+    """Raise a training step's peak (MiB per GPU) by gradients that its profile did not see held.
+
+    The bound takes all of them: in a short micro-batch the peak that was measured may be another one.
+    Profiles that measured several micro-batches say so in their flag `micro_batches`.
+    """
+    seen = profile.software.flags.get("micro_batches", 1)
+    if max(micro_batches, ranks) == 1 or (isinstance(seen, int) and seen > 1):
+        return memory
+    model, software = profile.model, profile.software
+    gradients = gradient_bytes(model, software, layout) / _MIB
+    if software.zero_stage >= 2:
+        gradients /= ranks
+    table = 0.0 if software.lora_rank is not None else min(model.vocab * model.hidden / model.params, 1.0)
+    origin = max(memory.origin, Origin.EXTRAPOLATED, key=lambda each: each.weakness)
+    value = memory.value + gradients * (1.0 - table)
+    return replace(memory, value=value, high=memory.high + gradients, origin=origin)
