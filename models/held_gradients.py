@@ -2,9 +2,12 @@
 
 A step of one micro-batch begins without gradients: by the time all of them exist, most activations
 are gone. With accumulation every micro-batch but the first finds them there, and data-parallel ranks
-keep them in the buckets they are reduced in. The pass then peaks higher by the gradients that one
-micro-batch alone would not have yet at its peak, when the loss begins its way back: all but the
-output table's. Measured so on H200 (`docs/measurements/two_tasks_h200.md`).
+keep them in the buckets they are reduced in. The pass then peaks higher by what a micro-batch alone
+does not have yet at its peak: all gradients when that is the loss's, all but the input table's when
+it is the backward pass's (`prior_memory.py`).
+
+Measured on H200 at 16,384 tokens (`profiles/h200c-*` against `h200b-*`): all of them at 0.5B and
+1.5B, whose tables are one, and 55 % of them at 7B, whose tables are two.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from dataclasses import replace
 from libra_plan.models.communication import gradient_bytes
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.quantities import Estimate, Origin
+from libra_plan.models.roofline import tables_of
 from libra_plan.profiles.schema import ProfileFile
 
 __all__ = ["with_held_gradients"]
@@ -36,7 +40,8 @@ def with_held_gradients(
     gradients = gradient_bytes(model, software, layout) / _MIB
     if software.zero_stage >= 2:
         gradients /= ranks
-    table = 0.0 if software.lora_rank is not None else min(model.vocab * model.hidden / model.params, 1.0)
+    own_tables = tables_of(model) > 1 and software.lora_rank is None
+    last = model.vocab * model.hidden / model.params if own_tables else 0.0
     origin = max(memory.origin, Origin.EXTRAPOLATED, key=lambda each: each.weakness)
-    value = memory.value + gradients * (1.0 - table)
+    value = memory.value + gradients * (1.0 - last)
     return replace(memory, value=value, high=memory.high + gradients, origin=origin)

@@ -7,9 +7,12 @@ samples of the step, trains on as many tokens, and hands its new weights over.
 from __future__ import annotations
 
 import argparse
+import os
 import time
 from contextlib import nullcontext
 from pathlib import Path
+
+os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")  # as its profile was measured
 
 import torch
 from model import SIZES, Decoder, Loss
