@@ -96,7 +96,12 @@ def _collective_s(profile: ProfileFile, asked: Asked, ranks: int) -> float:
 
 
 def memory_over_ranks(profile: ProfileFile, fit: LayoutFit, estimate: Estimate, asked: Asked) -> Estimate:
-    """Move sharded states to another number of ranks; replicated ranks add gradient buckets above."""
+    """Move sharded states to another number of ranks; replicated ranks add their gradient buckets.
+
+    PyTorch lays the buckets out anew after the first step, while the first ones still stand, and what
+    that peak took stays reserved: on two H200 1.5B took 3.4 and 5.9 GiB more than on one, of 5.8 of
+    gradients (`docs/measurements/two_tasks_h200.md`). Without `gradient_as_bucket_view` both stay.
+    """
     ranks, layout = asked.query.dp, asked.query.layout
     if profile.phase != "train" or ranks == fit.base_dp:
         return estimate
@@ -105,7 +110,7 @@ def memory_over_ranks(profile: ProfileFile, fit: LayoutFit, estimate: Estimate, 
     copied = software.zero_stage == 0 and fit.base_dp == 1
     buckets = gradient_bytes(model, software, layout) / _MIB if copied else 0.0
     least = weights_mib(model, software, layout) / ranks
-    value = max(estimate.value + shift, least)
+    value = max(estimate.value + shift + buckets, least)
     low = max(min(estimate.low + shift, value), 0.0)
     high = max(estimate.high + shift + buckets, value)
     origin = max(estimate.origin, Origin.EXTRAPOLATED, key=lambda origin: origin.weakness)

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import shutil
 import subprocess
 import sys
 from itertools import pairwise
@@ -28,6 +29,16 @@ def module(path: Path):
     loaded = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(loaded)
     return loaded
+
+
+def test_the_figures_in_the_docs_are_those_of_the_recorded_steps(tmp_path: Path) -> None:
+    """Predictions change with the models; a table nobody prints again would say the old ones."""
+    measured = tmp_path / "measured"
+    shutil.copytree(EXAMPLE / "h200" / "measured", measured)
+    words = [sys.executable, str(EXAMPLE / "h200" / "run.py"), "--compare", "--out", str(measured)]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    docs = EXAMPLE.parents[1] / "docs" / "measurements" / "two_tasks_h200.md"
+    assert done.stdout.strip() in docs.read_text(encoding="utf-8")
 
 
 def test_every_workload_is_planned_in_both_arrangements() -> None:

@@ -68,8 +68,8 @@ def test_sharded_states_shrink_with_ranks_and_replicated_ones_need_buckets():
     """ZeRO moves states between ranks; DistributedDataParallel copies gradients instead."""
     whole = fitted("train", train_points(), precision="fp32-master/bf16")
     one, four = whole.memory_mib(Query(4, 4096)), whole.memory_mib(Query(4, 4096, dp=4))
-    assert four.value == one.value
-    assert four.high > one.high + 4 * 7.6e9 / 2**20 * 0.99
+    assert four.value == pytest.approx(one.value + 4 * 7615616512 / 2**20)
+    assert four.high >= one.high + 4 * 7.6e9 / 2**20 * 0.99
     sharded = fitted("train", train_points(), precision="fp32-master/bf16", zero_stage=3)
     saved = one.value - sharded.memory_mib(Query(4, 4096, dp=2)).value
     assert saved == pytest.approx(8 * 7615616512 / 2**20, rel=0.01)
