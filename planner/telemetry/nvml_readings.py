@@ -20,12 +20,15 @@ _MIB = 2.0**20
 _LOST = frozenset({15, 16})  # NVML_ERROR_GPU_IS_LOST, NVML_ERROR_RESET_REQUIRED
 _ALL_LINKS = 0xFFFFFFFF
 # nvml.h: NVLINK_THROUGHPUT_DATA_TX and _RX count KiB, PCIE_COUNT_TX_BYTES and _RX_BYTES bytes
-_COUNTERS: tuple[tuple[str, Any, int], ...] = (
+_NVLINK: tuple[tuple[str, Any, int], ...] = (
     ("nvlink_tx_bytes_per_s", (138, _ALL_LINKS), 1024),
     ("nvlink_rx_bytes_per_s", (139, _ALL_LINKS), 1024),
+)
+_PCIE: tuple[tuple[str, Any, int], ...] = (
     ("pcie_tx_bytes_per_s", 197, 1),
     ("pcie_rx_bytes_per_s", 198, 1),
 )
+_NARROW = "the counter has 32 bits: it wraps unseen"
 _COUNTS = {2: "ulVal", 3: "ullVal", 4: "sllVal"}  # by nvmlValueType_t; 32 bits of bytes wrap unseen
 _PCIE_KIB = 1024  # nvmlDeviceGetPcieThroughput tells KiB/s
 
@@ -52,6 +55,11 @@ class Load:
     values: dict[str, float | None]
     counters: dict[str, int | None]
     unknown: dict[str, str]
+
+    @property
+    def counts_pcie(self) -> bool:
+        """Tell whether the driver counts PCIe traffic so that it can be used."""
+        return self.unknown.get(_PCIE[0][0]) != _NARROW
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +102,12 @@ def open_device(nvml: Any, index: int, uuid: str | None = None) -> Device:
         return Device(index, None, uuid, None, str(error))
 
 
-def read_load(nvml: Any, handle: Any, with_pcie: bool) -> Load:
+def read_load(nvml: Any, handle: Any, with_pcie: bool, counts_pcie: bool = True) -> Load:
     """Read what changes all the time.
 
     Where the driver keeps no PCIe counters and `with_pcie` is set, it measures the traffic, 20 ms a
-    direction.
+    direction. `counts_pcie` is what an earlier load of the GPU said: asking an H200 for PCIe counters
+    takes as much CPU as all else, for 32 bits that are of no use.
     """
     ask = _Asker(nvml)
     used = ask("utilization", lambda: nvml.nvmlDeviceGetUtilizationRates(handle))
@@ -116,7 +125,7 @@ def read_load(nvml: Any, handle: Any, with_pcie: bool) -> Load:
         ),
         **_memory(ask, handle),
     }
-    counters = _counters(ask, handle)
+    counters = _counters(ask, handle, counts_pcie)
     if with_pcie and counters["pcie_tx_bytes_per_s"] is None:
         for name, way in (("pcie_tx_bytes_per_s", 0), ("pcie_rx_bytes_per_s", 1)):
             told = ask(name, lambda way=way: nvml.nvmlDeviceGetPcieThroughput(handle, way))  # type: ignore[misc]
@@ -140,16 +149,19 @@ def _memory(ask: _Asker, handle: Any) -> dict[str, float | None]:
     }
 
 
-def _counters(ask: _Asker, handle: Any) -> dict[str, int | None]:
+def _counters(ask: _Asker, handle: Any, counts_pcie: bool) -> dict[str, int | None]:
+    asked = (*_NVLINK, *_PCIE) if counts_pcie else _NVLINK
+    if not counts_pcie:
+        ask.unknown.update((name, _NARROW) for name, _, _ in _PCIE)
     fields = ask(
-        "traffic", lambda: ask.nvml.nvmlDeviceGetFieldValues(handle, [field for _, field, _ in _COUNTERS])
+        "traffic", lambda: ask.nvml.nvmlDeviceGetFieldValues(handle, [field for _, field, _ in asked])
     )
-    found: dict[str, int | None] = dict.fromkeys(name for name, _, _ in _COUNTERS)
-    for (name, _, unit), value in zip(_COUNTERS, fields or (), strict=False):
+    found: dict[str, int | None] = dict.fromkeys(name for name, _, _ in (*_NVLINK, *_PCIE))
+    for (name, _, unit), value in zip(asked, fields or (), strict=False):
         if value.nvmlReturn != 0:
             ask.unknown[name] = f"NVML error {value.nvmlReturn}"
         elif value.valueType not in _COUNTS:
-            ask.unknown[name] = "the counter has 32 bits: it wraps unseen"
+            ask.unknown[name] = _NARROW
         else:
             found[name] = int(getattr(value.value, _COUNTS[value.valueType])) * unit
     return found

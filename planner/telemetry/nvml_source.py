@@ -40,6 +40,7 @@ class _Gpu:
     guard: Guard[Any]
     rates: Rates = field(default_factory=Rates)
     good_s: float | None = None  # when the last good readings were taken
+    counts_pcie: bool = True  # as the last load said
     details: GpuDetails | None = None
     details_s: float | None = None
 
@@ -150,10 +151,12 @@ class NvmlSource:
                 raise GpuLost(gpu.device.why)
         try:
             with_pcie = gpu.due(self._clocks.monotonic_s(), self._limits.details_s)
-            return read_load(self._nvml, gpu.device.handle, with_pcie)
+            load = read_load(self._nvml, gpu.device.handle, with_pcie, gpu.counts_pcie)
         except GpuLost as lost:
             gpu.device = replace(gpu.device, handle=None, why=str(lost))
             raise
+        gpu.counts_pcie = load.counts_pcie
+        return load
 
     def _read_details(self, answers: list[Answer[Any] | None]) -> None:
         """Read the details of GPUs that just answered and are due; slow ones lose only their details."""

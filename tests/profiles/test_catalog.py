@@ -16,7 +16,9 @@ def test_the_shipped_folder_is_right() -> None:
     folder = load_folder(shipped_folder(), library=())
     assert folder.workload is not None
     assert [task.id for task in folder.workload.tasks] == ["agent-7b", "reward-1.5b", "eval-7b"]
-    assert len(folder.profiles) == 11 + 12 + 3 + 7  # h200-, h200b- and h200c- (measured here), aic- (published, serving)
+    assert (
+        len(folder.profiles) == 11 + 12 + 3 + 7
+    )  # h200-, h200b- and h200c- (measured here), aic- (published, serving)
     assert folder.cluster is None
     assert folder.switching["h200_sxm"].start_s.typical == pytest.approx(7.335)
     assert {"workload.yaml", "h200-switching/switching.yaml"} < set(folder.digests)

@@ -317,6 +317,24 @@ def test_a_counter_of_32_bits_gives_no_rate(machine):
     assert "32 bits" in seen.details.unknown["nvlink_tx_bytes_per_s"]
 
 
+def test_narrow_pcie_counters_are_asked_for_once(machine):
+    """On an H200 asking costs as much CPU as all other readings, for nothing."""
+    hands = Hands()
+    wide, narrow = counter(0), SimpleNamespace(nvmlReturn=0, valueType=1, value=SimpleNamespace(uiVal=5))
+    source, library = machine(FakeGpu(0, FieldValues=[wide, wide, narrow, narrow]), clocks=clocks_of(hands))
+    asked = []
+    whole = library.nvmlDeviceGetFieldValues
+    library.nvmlDeviceGetFieldValues = lambda handle, fields: (
+        asked.append(len(fields)) or whole(handle, fields)
+    )
+    for _ in range(3):
+        (seen,) = look(source).gpus
+        hands.pass_s(1)
+    assert asked == [4, 2, 2]
+    assert seen.nvlink_tx_bytes_per_s == 0
+    assert "32 bits" in seen.details.unknown["pcie_tx_bytes_per_s"]
+
+
 def test_pcie_without_counters_is_measured_now_and_then(machine):
     """Older GPUs count no bytes; measuring takes 20 ms a direction, so it is not done at every look."""
     hands = Hands()

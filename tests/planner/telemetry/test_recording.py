@@ -264,3 +264,14 @@ def test_a_recording_plays_as_a_source(tmp_path):
     assert source.read() is None
     with pytest.raises(InputError, match="no recording there"):
         RecordedSource(tmp_path / "nothing")
+
+
+def test_a_real_recording_is_read_whole():
+    """Made on two H200: what the tests make up must not be all that is ever read."""
+    folder = Path(__file__).parents[2] / "data" / "telemetry" / "h200_x2"
+    samples = [played.sample for played in Playback(folder)]
+    assert len(samples) == 63
+    assert {gpu.state.value for sample in samples for gpu in sample.gpus} == {"ok"}
+    assert {len(sample.gpus) for sample in samples} == {2}
+    assert max(gpu.nvlink_tx_bytes_per_s or 0 for sample in samples for gpu in sample.gpus) > 390e9
+    assert any(gpu.details.processes for sample in samples for gpu in sample.gpus)
