@@ -21,7 +21,7 @@ from libra_plan.planner.solvers.colgen.search import Limits, Progress, optimise
 from libra_plan.planner.solvers.colgen.table import TableOracle
 from libra_plan.planner.solvers.worth import PricedTask
 
-__all__ = ["Focus", "focus"]
+__all__ = ["Focus", "focus", "market"]
 
 Floats = NDArray[np.float64]
 
@@ -50,6 +50,18 @@ def focus(
     Held placements are columns too, numbered after the others. Always answers; at the time limit
     the bound is what has been proven by then.
     """
+    resources, oracles = market(priced, cluster)
+    answer = optimise(resources, oracles, limits, progress=progress, clock=clock)
+    chosen = {each.task: _number(each.handle) for each in answer.chosen}
+    numbers = tuple(_near(oracle, answer.prices, chosen.get(t)) for t, oracle in enumerate(oracles))
+    return Focus(numbers, chosen, answer.bound)
+
+
+def market(priced: Sequence[PricedTask], cluster: Cluster) -> tuple[Resources, list[TableOracle]]:
+    """Give what the cluster has, row by row, and what each task's columns take of it and are worth.
+
+    Columns come in the order of the table, the placements a task may keep after them.
+    """
     rooms = capacities(cluster)
     kinds = _kinds(priced, rooms)
     demands: dict[int, Floats] = {}
@@ -62,11 +74,7 @@ def focus(
     names = (*(f"{name}:{size}" for name, size in kinds), "cpu-cores", "host-memory")
     room = [float(size * rooms[name].rooms(size)) for name, size in kinds]
     room += [sum(node.cpu_cores or 0.0 for node in cluster), sum(n.host_memory_mib or 0.0 for n in cluster)]
-    resources = Resources(names, np.array(room), np.zeros((0, len(names))))
-    answer = optimise(resources, oracles, limits, progress=progress, clock=clock)
-    chosen = {each.task: _number(each.handle) for each in answer.chosen}
-    numbers = tuple(_near(oracle, answer.prices, chosen.get(t)) for t, oracle in enumerate(oracles))
-    return Focus(numbers, chosen, answer.bound)
+    return Resources(names, np.array(room), np.zeros((0, len(names)))), oracles
 
 
 def _number(handle: object) -> int:

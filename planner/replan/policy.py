@@ -1,0 +1,163 @@
+"""The one policy file of the loop: every threshold, its unit and its default (docs/replan.md)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from libra_plan.profiles.document import decode, parse_document, read_text, shown
+from libra_plan.profiles.schema_base import Count, File, Name, NonNegative, Positive, Seconds, Whole
+
+__all__ = [
+    "CapPolicy",
+    "ElasticPolicy",
+    "ElasticTask",
+    "ReplanPolicy",
+    "RetentionPolicy",
+    "RulePolicy",
+    "SafetyPolicy",
+    "StayPolicy",
+    "TrustPolicy",
+    "read_policy",
+]
+
+Share = Annotated[float, Meta(ge=0, le=1)]
+
+
+class RulePolicy(File, frozen=True, kw_only=True):
+    """When a change pays. Shares are of the worth of each task that is changed.
+
+    `gain_up`: least net gain of a task that gets more GPUs, or as many elsewhere; `gain_down`: of what
+    gets less, or is paused for others. `looks_up` and `looks_down`: looks in a row that must say the
+    same. `keep_within`: a running plan proven this near to the best is kept without a search.
+    `sufficient_share`: a cheaper kind of change is taken when it brings this share of the best one.
+    """
+
+    gain_up: Share = 0.003
+    gain_down: Share = 0.005
+    looks_up: Count = 2
+    looks_down: Count = 3
+    keep_within: Share = 2e-4
+    sufficient_share: Share = 0.8
+
+
+class TrustPolicy(File, frozen=True, kw_only=True):
+    """How sure a gain must be: `confidence` in standard deviations below the expected gain.
+
+    `shared_error`: share of a model's error (variance) that all forms of one task have in common, and
+    that therefore changes no comparison between them. `smoothing_looks`: looks that a rate is averaged
+    over once it is steady; `noise`: standard deviation of one look's rate (relative) until enough
+    were seen to tell; `change_sigmas`: twice the deviations that three of four looks must be off, on
+    one side, to be a change and no noise.
+    """
+
+    confidence: NonNegative = 1.64
+    shared_error: Share = 0.9
+    smoothing_looks: Count = 200
+    noise: Positive = 0.05
+    change_sigmas: Positive = 4.0
+
+
+class StayPolicy(File, frozen=True, kw_only=True):
+    """How long things stay. The horizon of a change is the expected stay, between its two limits.
+
+    It is the mean of the stays that were seen, unfinished ones counted, with `prior_s` weighing as
+    much as `prior_stays` of them. `task_s` and `role_s`: least seconds between two changes of a task,
+    and between two shifts of its elastic GPUs.
+    """
+
+    task_s: Seconds = 600.0
+    role_s: Seconds = 120.0
+    prior_s: Positive = 3600.0
+    prior_stays: Positive = 3.0
+    least_s: Positive = 600.0
+    most_s: Positive = 21600.0
+
+
+class CapPolicy(File, frozen=True, kw_only=True):
+    """The most one look may change, what is broken aside.
+
+    `moved_gpus_share` of the cluster's GPUs (one exchange between two tasks may always be made), and
+    `disturbed_tasks` that run and are moved or paused.
+    """
+
+    moved_gpus_share: Share = 0.25
+    disturbed_tasks: Count = 4
+
+
+class SafetyPolicy(File, frozen=True, kw_only=True):
+    """What is never done.
+
+    A task that trains is not moved or paused without a checkpoint at most `checkpoint_max_age_s` old,
+    nor before it has done `least_steps` since it was placed. Telemetry older than `telemetry_max_age_s`,
+    or a wall clock that went off the monotonic one by more than `clock_tolerance_s`, leads to keep. An
+    `oom` keeps a task from being moved to fewer GPUs for `oom_hold_s`.
+    """
+
+    checkpoint_max_age_s: Seconds = 3600.0
+    least_steps: Whole = 1
+    telemetry_max_age_s: Seconds = 300.0
+    clock_tolerance_s: Positive = 5.0
+    oom_hold_s: Seconds = 3600.0
+
+
+class ElasticTask(File, frozen=True, kw_only=True):
+    """A task whose framework lets whole replicas change between training and rollout while it runs.
+
+    `to_rollout_s` and `to_training_s`: seconds one shift costs the task (10.8 and 8.0 were published
+    for Libra's hybrid pool; state your own).
+    """
+
+    training: Name
+    rollout: Name
+    to_rollout_s: Seconds = 10.8
+    to_training_s: Seconds = 8.0
+    least_training_replicas: Count = 1
+    least_rollout_replicas: Count = 1
+
+
+class ElasticPolicy(File, frozen=True, kw_only=True):
+    """Which tasks are elastic, and when GPUs are shifted.
+
+    `ratio_up`: training stage time over rollout stage time above which replicas go to training;
+    `ratio_down`: below which they go to rollout. `pressure_up`: queue pressure (0 to 1) of the
+    rollout that asks for more of it, or forbids taking from it.
+    """
+
+    tasks: dict[str, ElasticTask] = {}  # noqa: RUF012  # msgspec copies it
+    ratio_up: Positive = 1.15
+    ratio_down: Positive = 0.9
+    pressure_up: Share = 0.8
+
+
+class RetentionPolicy(File, frozen=True, kw_only=True):
+    """How much of the record is kept: the newest `looks`, none older than `days`."""
+
+    looks: Count = 20_000
+    days: Positive = 90.0
+
+
+class ReplanPolicy(File, frozen=True, kw_only=True):
+    """Everything the loop decides by; what a file leaves out has its default."""
+
+    schema_version: Literal[1] = 1
+    every_s: Positive = 60.0
+    rule: RulePolicy = RulePolicy()
+    trust: TrustPolicy = TrustPolicy()
+    stay: StayPolicy = StayPolicy()
+    caps: CapPolicy = CapPolicy()
+    safety: SafetyPolicy = SafetyPolicy()
+    elastic: ElasticPolicy = ElasticPolicy()
+    retention: RetentionPolicy = RetentionPolicy()
+
+
+def read_policy(path: Path | None) -> ReplanPolicy:
+    """Read a policy file; without one, or with an empty file, every default holds."""
+    if path is None:
+        return ReplanPolicy()
+    text, sha256 = read_text(path)
+    if not any(line.strip() and not line.lstrip().startswith("#") for line in text.splitlines()):
+        return ReplanPolicy()
+    return decode(parse_document(text, shown(path), sha256=sha256), ReplanPolicy)

@@ -1,0 +1,162 @@
+"""Small worlds for the re-plan loop: table-priced tasks, a window in which all is well, looks in a row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+import msgspec
+
+from libra_plan.models.quantities import Estimate, Origin
+from libra_plan.planner.plan import Plan
+from libra_plan.planner.problem import HeldRole, HeldTask, HeldWorkers, Problem, Task
+from libra_plan.planner.replan.desk import LookInputs
+from libra_plan.planner.replan.look import Looked, look
+from libra_plan.planner.replan.policy import ReplanPolicy
+from libra_plan.planner.replan.state import LoopState
+from libra_plan.planner.replan.window import CheckpointAge, Now, Progress, Window
+from libra_plan.planner.solvers.base import SolveParams
+from libra_plan.planner.solvers.solve import solve
+from libra_plan.planner.tables import table_cluster, table_task
+
+BEGUN_S = 1_800_000_000.0
+
+
+def at(look_number: float, every_s: float = 60.0) -> Now:
+    return Now(BEGUN_S + look_number * every_s, 1000.0 + look_number * every_s, "boot")
+
+
+def scaling(
+    task: str, work: float, power: float, gpus: int, *, weight: float = 1.0, restart_s: float = 60.0
+) -> Task:
+    """Make a task whose step takes work ÷ gpus^power seconds."""
+    seconds = {count: work / count**power for count in range(1, gpus + 1)}
+    return table_task(task, weight, {"train": seconds}, restart_s=restart_s)
+
+
+def world(
+    gpus: int, tasks: Iterable[Task], running: tuple[HeldTask, ...] = (), per_node: int | None = None
+) -> Problem:
+    return Problem(table_cluster(gpus, per_node), tuple(tasks), running)
+
+
+def held_by(plan: Plan) -> tuple[HeldTask, ...]:
+    """Say what a plan's tasks hold once it runs."""
+    found = []
+    for running in plan.running:
+        pools = [pool for phase in running.column.phases for pool in phase.pools]
+        group = {c.role: f"g{number}" for number, pool in enumerate(pools) for c in pool.choices}
+        roles = tuple(
+            HeldRole(each.role, each.choice.layout, each.replicas, group[each.role]) for each in running.roles
+        )
+        workers = tuple(HeldWorkers(share.role, share.node, share.workers) for share in running.cpu)
+        found.append(HeldTask(running.task, roles, workers))
+    return tuple(found)
+
+
+def running_best(problem: Problem) -> Problem:
+    """Let the best plan of a problem run."""
+    plan = solve(problem, SolveParams(deterministic=True)).require_plan()
+    return replace(problem, running=held_by(plan))
+
+
+def well(problem: Problem, now: Now, **more: object) -> Window:
+    """Tell that everybody has a fresh checkpoint and gets on."""
+    runs = [held.task for held in problem.running]
+    fields = {
+        "progress": tuple(Progress(task, 10.0) for task in runs),
+        "checkpoints": tuple(CheckpointAge(task, 60.0) for task in runs),
+        **more,
+    }
+    return Window(now.wall_s, **fields)
+
+
+def slower(problem: Problem, factors: Mapping[str, float]) -> Problem:
+    """Price tasks anew, so many times slower in every form."""
+
+    def price(task: Task) -> Task:
+        factor = factors.get(task.id, 1.0)
+        roles = tuple(
+            replace(role, options=tuple(replace(o, time_s=o.time_s.scaled(factor)) for o in role.options))
+            for role in task.roles
+        )
+        return replace(task, roles=roles)
+
+    return replace(problem, tasks=tuple(map(price, problem.tasks)))
+
+
+def unsure(problem: Problem, share: float) -> Problem:
+    """Give every price bounds so far below and above."""
+
+    def price(task: Task) -> Task:
+        roles = tuple(
+            replace(
+                role,
+                options=tuple(
+                    replace(
+                        o,
+                        time_s=Estimate(
+                            o.time_s.value,
+                            o.time_s.value * (1 - share),
+                            o.time_s.value * (1 + share),
+                            "s",
+                            Origin.INTERPOLATED,
+                        ),
+                    )
+                    for o in role.options
+                ),
+            )
+            for role in task.roles
+        )
+        return replace(task, roles=roles)
+
+    return replace(problem, tasks=tuple(map(price, problem.tasks)))
+
+
+def policy(**parts: Mapping[str, object]) -> ReplanPolicy:
+    """Make a policy: `policy(rule={"looks_up": 1})` changes that one field."""
+    made = ReplanPolicy()
+    for name, fields in parts.items():
+        part = msgspec.structs.replace(getattr(made, name), **fields)
+        made = msgspec.structs.replace(made, **{name: part})
+    return made
+
+
+class Loop:
+    """Looks again and again at a world that adopts what is decided."""
+
+    def __init__(self, problem: Problem, rules: ReplanPolicy | None = None, **inputs: object) -> None:
+        self.problem, self.policy, self.inputs = problem, rules or ReplanPolicy(), inputs
+        self.state, self.number = LoopState(), 0
+        self.all: list[Looked] = []
+
+    def look(self, *, telemetry: bool = True, now: Now | None = None, **window: object) -> Looked:
+        """Look once; what is decided runs from then on."""
+        moment = now or at(self.number)
+        seen = well(self.problem, moment, **window) if telemetry else None
+        looked = look(LookInputs(self.problem, self.policy, moment, seen, **self.inputs), self.state)
+        self.number += 1
+        plan = looked.decision.plan
+        changed = plan is not None or bool(looked.decision.batch_steps)
+        self.state = looked.adopted if changed else looked.kept
+        if plan is not None:
+            self.problem = replace(self.problem, running=held_by(plan))
+        self.all.append(looked)
+        return looked
+
+    def looks(self, count: int, **window: object) -> list[Looked]:
+        return [self.look(**window) for _ in range(count)]
+
+    @property
+    def moves(self) -> list[tuple[int, str, str]]:
+        """List (look, task, action) of everything that was changed so far."""
+        return [
+            (number, move.task, move.action)
+            for number, looked in enumerate(self.all)
+            if looked.decision.plan is not None
+            for move in looked.decision.moves
+        ]
+
+    def gpus(self, task: str) -> int:
+        held = next((each for each in self.problem.running if each.task == task), None)
+        return 0 if held is None else len({g for role in held.roles for gpus in role.replicas for g in gpus})
