@@ -5,7 +5,8 @@
     │   ├── ProfileError           a profile folder or its points
     │   ├── WorkloadError          workload.yaml
     │   ├── ClusterError           cluster.yaml or --gpus
-    │   └── ManifestError          a placement manifest
+    │   ├── ManifestError          a placement manifest
+    │   └── StateError             the record of the re-plan loop
     ├── RefusedError           2   a model will not answer: outside what was measured
     ├── NoPlanError            3   no plan exists (the reason is proven)
     ├── TimeLimitError         4   no plan within the time limit
@@ -30,6 +31,7 @@ __all__ = [
     "NoPlanError",
     "ProfileError",
     "RefusedError",
+    "StateError",
     "TimeLimitError",
     "Where",
     "WorkloadError",
@@ -106,6 +108,10 @@ class ClusterError(InputError):
 
 class ManifestError(InputError):
     """A placement manifest is wrong, stale or tampered with."""
+
+
+class StateError(InputError):
+    """The record of the re-plan loop is damaged, of another version, or not there."""
 
 
 class RefusedError(LibraError):
