@@ -22,7 +22,9 @@ from libra_plan.cli import (
     profile_sources,
     profile_verbs,
     render,
+    replan_verbs,
     schema_verb,
+    task_verbs,
     throughput_verbs,
 )
 from libra_plan.cli.faults import Interrupted, UsageFault, line_of
@@ -53,10 +55,12 @@ plan_verbs.register(app)
 manifest_verbs.register(app)
 monitor_verbs.register(app)
 handover_verbs.register(app)
+replan_verbs.register(app)
 schema_verb.register(app)
 throughput_verbs.register(app)
 batch_verb.register(app)
 app.add_typer(profile_verbs.app, name="profile")
+app.add_typer(task_verbs.app, name="task")
 profile_sources.register(profile_verbs.app)
 profile_drift.register(profile_verbs.app)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from libra_plan.planner.manifests.manifest import Manifest
     from libra_plan.planner.problem import Problem
     from libra_plan.profiles.catalog import LoadedProfile, ProfilesFolder
-    from libra_plan.profiles.schema import ClusterFile
+    from libra_plan.profiles.schema import ClusterFile, WorkloadFile
 
 __all__ = ["ClusterFlags", "Inputs", "read_cluster", "read_inputs", "read_manifest_at", "set_aside_notes"]
 
@@ -58,12 +58,13 @@ def read_inputs(
     ahead_steps: int | None = None,
     observed: Observed | None = None,
     move_costs: Sequence[Path] = (),
+    change: Callable[[WorkloadFile], WorkloadFile] | None = None,
 ) -> Inputs:
     """Load a profiles folder and price its workload on the cluster the flags name.
 
     `parent` is the manifest of the running plan, `observed` what corrects the stage times. Moving away
     from the parent costs what was recorded: in the first of the files `move_costs`, or beside the
-    profiles, that is there.
+    profiles, that is there. `change` is what users have asked for since the workload was written.
     """
     from libra_plan.planner.manifests.document import placements_of
     from libra_plan.planner.pricing import price
@@ -78,6 +79,8 @@ def read_inputs(
             allowed="a folder with workload.yaml; profiles it names may lie elsewhere",
             way_out="start from the shipped one: profiles/workload.yaml",
         )
+    if change is not None:
+        folder = _with_workload(folder, change(folder.workload))
     cluster = read_cluster(folder, flags)
     check_gpu_names(folder, cluster)
     moves = {} if parent is None else read_moves(move_costs, folder.path)
@@ -96,6 +99,23 @@ def read_inputs(
     if observed is not None:
         problem = observed.noted(problem)
     return Inputs(folder, cluster, with_digest(problem, moves), parent)
+
+
+def _with_workload(folder: ProfilesFolder, workload: WorkloadFile) -> ProfilesFolder:
+    """Put another workload into a folder, with the profiles that it names and the folder lacks."""
+    from libra_plan.profiles.catalog import load_profile, shipped_folder, user_folder
+
+    profiles = dict(folder.profiles)
+    for name in dict.fromkeys(n for task in workload.tasks for role in task.roles for n in role.profiles):
+        places = (place / name for place in (folder.path, user_folder(), shipped_folder()))
+        found = next((place for place in places if (place / "profile.yaml").is_file()), None)
+        if name not in profiles and found is not None:
+            profiles[name] = load_profile(found)
+        elif name not in profiles:
+            raise WorkloadError(
+                "a task names a profile that is not there", got=name, allowed="a known profile"
+            )
+    return replace(folder, workload=workload, profiles=profiles)
 
 
 def _fitter(folder: ProfilesFolder, allow_prior: bool) -> Callable[[LoadedProfile], FittedProfile]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import typer
+import yaml
 
 from libra_plan.cli.app import app
 from libra_plan.cli.profile_sources import _flags
@@ -106,3 +107,26 @@ def test_the_import_example_runs_as_shown(call, tmp_path):
     ran = call(*shlex.split(line)[1:])
     assert ran.code == 0, ran.err
     assert (tmp_path / "profiles").is_dir()
+
+
+def in_unit_files():
+    """Find the commands of the timers and cron jobs that are there to be copied."""
+    folder = ROOT / "examples" / "replan"
+    service = (folder / "libra-plan-replan.service").read_text(encoding="utf-8")
+    crontab = (folder / "crontab").read_text(encoding="utf-8")
+    job = yaml.safe_load((folder / "cronjob.yaml").read_text(encoding="utf-8"))
+    container = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"][0]
+    yield re.search(r"ExecStart=\S*/(libra-plan .*)", service)[1]
+    yield re.search(r"bin/(libra-plan .*?) >>", crontab)[1]
+    yield shlex.join(container["command"])
+
+
+def test_every_command_of_the_unit_files_is_understood():
+    """A timer that was copied must not fail every minute for a flag that is no more."""
+    if not (ROOT / "examples").exists():
+        pytest.skip("the examples are not part of a wheel's tests")
+    found = list(in_unit_files())
+    assert len(found) == 3
+    for line in found:
+        parsed(line)
+    assert "SuccessExitStatus=5" in (ROOT / "examples/replan/libra-plan-replan.service").read_text("utf-8")

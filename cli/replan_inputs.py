@@ -1,0 +1,268 @@
+"""What a look sees: the priced workload as users want it now, and what telemetry says of what runs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from libra_plan.cli import render
+from libra_plan.cli.inputs import ClusterFlags, Inputs, read_inputs
+from libra_plan.cli.move_costs import cost_files
+from libra_plan.cli.observed import read_observed
+
+if TYPE_CHECKING:
+    from libra_plan.models.topology import Cluster
+    from libra_plan.planner.manifests.manifest import Manifest
+    from libra_plan.planner.problem import Problem
+    from libra_plan.planner.replan.queue import TaskBook
+    from libra_plan.planner.replan.runner import World
+    from libra_plan.planner.replan.state import LoopState
+    from libra_plan.planner.replan.window import CheckpointAge, Event, Load, Now, Progress, Seen, Window
+    from libra_plan.planner.telemetry.work_windows import WorkWindow
+    from libra_plan.profiles.schema import TaskSpec, WorkloadFile
+
+__all__ = ["Sources", "now", "sense", "window_of"]
+
+_TAIL_BYTES = 8 * 2**20
+_FATAL_XIDS = frozenset({79, 95})  # off the bus; memory error that could not be contained
+_TRAINING = ("actor_train", "critic_train", "reward_train")
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Where a look reads from, as the user named it."""
+
+    profiles: Path
+    flags: ClusterFlags
+    folder: Path
+    policy: str = "throughput"
+    counters: tuple[Path, ...] = ()
+    monitor: Path | None = None
+    observations: Path | None = None
+    working_folder: Path = Path()
+    window_s: float = 300.0
+    allow_prior: bool = False
+    seed: int = 0
+    ahead_steps: int | None = None
+
+
+def now() -> Now:
+    """Read both clocks: the wall's, and that of this boot."""
+    from libra_plan.planner.launch_supervisor import boot_clock
+    from libra_plan.planner.replan.window import Now
+
+    return Now(time.time(), boot_clock(), _boot())  # noqa: TID251 - the one place where the loop meets a clock
+
+
+def _boot() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
+
+
+def sense(sources: Sources, parent: Manifest, book: TaskBook, state: LoopState) -> World:
+    """Price the workload as users want it now, and read what telemetry says."""
+    from libra_plan.planner.replan.queue import merged, waits_of
+    from libra_plan.planner.replan.runner import World
+
+    def priced(ahead_steps: int | None) -> Inputs:
+        return read_inputs(
+            sources.profiles,
+            sources.flags,
+            policy=sources.policy,
+            parent=parent,
+            allow_prior=sources.allow_prior,
+            seed=sources.seed,
+            ahead_steps=ahead_steps,
+            observed=read_observed(None, sources.folder),
+            move_costs=cost_files(None, sources.folder, None),
+            change=lambda workload: merged(workload, book, waits_of(state)),
+        )
+
+    inputs = priced(sources.ahead_steps)
+    problem = _of_wanted(inputs.problem)
+    today = None if sources.ahead_steps is None else _of_wanted(priced(None).problem)
+    wanted = problem.task_of
+    workload = inputs.folder.workload
+    assert workload is not None
+    rigid = {
+        task.id
+        for task in workload.tasks
+        if not task.lifecycle.reshardable and any(role.kind in _TRAINING for role in task.roles)
+    }
+    window = window_of(sources, workload, inputs.cluster, state)
+    return World(problem, window, workload, book.paused & set(wanted), frozenset(rigid), today)
+
+
+def _of_wanted(problem: Problem) -> Problem:
+    """Leave out what still runs of tasks that nobody wants any more: the next plan stops them."""
+    running = tuple(held for held in problem.running if held.task in problem.task_of)
+    return replace(problem, running=running)
+
+
+def window_of(sources: Sources, workload: WorkloadFile, cluster: Cluster, state: LoopState) -> Window | None:
+    """Put the observations of all sources together; None when no source was named or has anything."""
+    from libra_plan.planner.replan.window import Window
+
+    told = _told(sources.observations)
+    work = list(_recent(sources))
+    events = tuple(_gpu_events(sources, cluster))
+    if told is None and not work and not events:
+        return None
+    wall_s = now().wall_s
+    ends = [window.utc_s for window in work if window.utc_s is not None]
+    until = max([*ends, *([told.until_s] if told else []), *([wall_s] if events else [])], default=wall_s)
+    own = Window(
+        until,
+        tuple(_seen(work, workload)),
+        tuple(_loads(work)),
+        tuple(_progress(work, workload, state, wall_s)),
+        tuple(_checkpoints(workload.tasks, sources.working_folder, wall_s)),
+        (),
+        events,
+    )
+    return own if told is None else _joined(own, told, until)
+
+
+def _told(path: Path | None) -> Window | None:
+    from libra_plan.planner.replan.window import Window
+    from libra_plan.profiles.document import decode, parse_document, read_text, shown
+
+    if path is None:
+        return None
+    text, sha256 = read_text(path)
+    return decode(parse_document(text, shown(path), sha256=sha256), Window)
+
+
+def _joined(own: Window, told: Window, until_s: float) -> Window:
+    """Join two windows; what a file of observations says of something counts before what was derived."""
+    from libra_plan.planner.replan.window import Window
+
+    checkpoints = {each.task: each for each in (*own.checkpoints, *told.checkpoints)}
+    progress = {each.task: each for each in (*own.progress, *told.progress)}
+    loads = {(each.task, each.role): each for each in (*own.loads, *told.loads)}
+    return Window(
+        until_s,
+        (*own.seen, *told.seen),
+        tuple(loads.values()),
+        tuple(progress.values()),
+        tuple(checkpoints.values()),
+        told.batch_steps,
+        (*own.events, *told.events),
+    )
+
+
+def _recent(sources: Sources) -> Iterator[WorkWindow]:
+    """Read the end of every recording, no further back than the window is long (A081)."""
+    from libra_plan.planner.telemetry.work_windows import Axis, Rejected, find_recordings, read_windows
+
+    paths = [path for path in sources.counters if path.exists()]
+    if not paths:
+        return
+    rejected: list[Rejected] = []
+    axis, wall_s = Axis(), now().wall_s
+    files = [file for path in paths for file in (find_recordings([path]) if _has_files(path) else ())]
+    for window in read_windows(files, rejected, tail_bytes=_TAIL_BYTES):
+        if axis.end_s(window) >= wall_s - sources.window_s:
+            yield window
+    if rejected:
+        render.note(f"left out: {len(rejected)} lines; first: {rejected[0].where}: {rejected[0].reason}")
+
+
+def _has_files(path: Path) -> bool:
+    return path.is_file() or any(path.rglob("*.jsonl"))
+
+
+def _of_role(work: Iterable[WorkWindow], workload: WorkloadFile) -> dict[tuple[str, str], list[WorkWindow]]:
+    """Group windows by role, those of its lowest data-parallel rank only: ranks take steps together."""
+    only = {role.id: task.id for task in workload.tasks for role in task.roles}
+    found: dict[tuple[str, str], list[WorkWindow]] = {}
+    for window in work:
+        task = window.task or only.get(window.role, "")
+        found.setdefault((task, window.role), []).append(window)
+    lowest = {key: min(each.dp_rank for each in group) for key, group in found.items()}
+    return {key: [w for w in group if w.dp_rank == lowest[key]] for key, group in found.items()}
+
+
+def _seen(work: Sequence[WorkWindow], workload: WorkloadFile) -> Iterator[Seen]:
+    """Give working seconds per step of each role whose windows count whole steps.
+
+    Windows that say batch and length count passes of the engine; `profile drift` compares those.
+    """
+    from libra_plan.planner.replan.window import Seen
+
+    for (task, role), windows in sorted(_of_role(work, workload).items()):
+        whole = [
+            each for each in windows if each.steps and not (each.batch_sequences and each.seq_len_tokens)
+        ]
+        steps = sum(each.steps or 0.0 for each in whole)
+        seconds = sum(each.working_s for each in whole)
+        if steps and seconds > 0:
+            yield Seen(task, role, seconds / steps)
+
+
+def _loads(work: Sequence[WorkWindow]) -> Iterator[Load]:
+    from libra_plan.planner.replan.window import Load
+
+    stalest: dict[tuple[str, str], float] = {}
+    for window in work:
+        if window.task and window.stalest is not None:
+            key = (window.task, window.role)
+            stalest[key] = max(stalest.get(key, 0.0), window.stalest)
+    for (task, role), staleness in sorted(stalest.items()):
+        yield Load(task, role, staleness=staleness)
+
+
+def _progress(
+    work: Sequence[WorkWindow], workload: WorkloadFile, state: LoopState, wall_s: float
+) -> Iterator[Progress]:
+    """Count steps since each task was placed, as far back as was read."""
+    from libra_plan.planner.replan.window import Progress
+
+    steps: dict[str, float] = {}
+    for (task, _), windows in _of_role(work, workload).items():
+        placed_s = state.clock_for(task).placed_s
+        since = 0.0 if placed_s is None else wall_s - (state.clock.loop_s - placed_s)
+        done = sum(each.steps or 0.0 for each in windows if each.utc_s is None or each.utc_s > since)
+        steps[task] = max(steps.get(task, 0.0), done)
+    yield from (Progress(task, done) for task, done in sorted(steps.items()))
+
+
+def _checkpoints(tasks: Iterable[TaskSpec], working: Path, wall_s: float) -> Iterator[CheckpointAge]:
+    """Give the age of each task's newest complete checkpoint; None where it has none."""
+    from libra_plan.planner.handover.worker import latest_complete
+    from libra_plan.planner.replan.window import CheckpointAge
+
+    for task in tasks:
+        folder = task.lifecycle.checkpoint_dir
+        newest = None if folder is None else latest_complete(working / folder)
+        if newest is None:
+            yield CheckpointAge(task.id, None)
+        else:
+            yield CheckpointAge(task.id, max(0.0, wall_s - newest.folder.stat().st_mtime))
+
+
+def _gpu_events(sources: Sources, cluster: Cluster) -> Iterator[Event]:
+    """Tell of GPUs that the monitor lost: off the bus, or after an error that no process survives."""
+    if sources.monitor is None or not sources.monitor.exists():
+        return
+    from libra_plan.errors import Where
+    from libra_plan.planner.replan.window import Event, EventKind
+    from libra_plan.planner.telemetry.playback import read_tail
+    from libra_plan.planner.telemetry.sample import GpuState
+
+    damaged: list[Where] = []
+    by_uuid = {gpu.uuid: gpu.id for gpu in cluster.gpus.values() if gpu.uuid}
+    said: dict[str, str] = {}
+    for played in read_tail(sources.monitor, sources.window_s, damaged):
+        for gpu in played.sample.gpus:
+            fatal = _FATAL_XIDS & set(gpu.xids or ())
+            if gpu.uuid and (gpu.state is GpuState.LOST or fatal):
+                said[gpu.uuid] = f"XID {min(fatal)}" if fatal else "off the bus"
+    for uuid, detail in sorted(said.items()):
+        if uuid in by_uuid:
+            yield Event(EventKind.GPU_LOST, gpu=by_uuid[uuid], detail=detail)

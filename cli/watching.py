@@ -1,0 +1,208 @@
+"""The loop of `watch`: when to look, what signals ask for, and what others are told of its health."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any
+
+from libra_plan.cli import render
+from libra_plan.errors import InputError, LibraError, LockedError, TimeLimitError
+
+if TYPE_CHECKING:
+    from libra_plan.planner.replan.policy import ReplanPolicy
+    from libra_plan.planner.replan.runner import Report
+
+__all__ = ["Health", "Signals", "serve", "watch_loop"]
+
+
+class Signals:
+    """Hears SIGHUP (read the policy anew), SIGTERM and SIGINT (leave after this look)."""
+
+    def __init__(self) -> None:
+        self.reload = False
+        self._woken = threading.Event()
+        self.ended = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Signals:
+        for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT):
+            self._before[number] = signal.signal(number, self._hear)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _hear(self, number: int, _: FrameType | None) -> None:
+        if number == signal.SIGHUP:
+            self.reload = True
+        else:
+            self.ended = True
+        self._woken.set()
+
+    def sleep(self, seconds: float) -> None:
+        """Wait, or until a signal comes."""
+        self._woken.wait(seconds)
+        self._woken.clear()
+
+
+@dataclass
+class Health:
+    """What is told to whoever asks: looks by outcome, the last look, and whether looks succeed."""
+
+    every_s: float = 60.0
+    looks: dict[tuple[str, str], int] = field(default_factory=dict)
+    failures: int = 0
+    last_failed: str | None = None
+    last_look: int = 0
+    last_took_s: float = 0.0
+    last_at_s: float | None = None
+    generation: int = 0
+
+    def took(self, report: Report, seconds: float, at_s: float) -> None:
+        """Note a look that went well."""
+        key = (report.decision.rung.value, report.outcome)
+        self.looks[key] = self.looks.get(key, 0) + 1
+        self.last_look, self.last_took_s, self.last_at_s = report.number, seconds, at_s
+        self.generation, self.last_failed = report.generation, None
+
+    def failed(self, said: str) -> None:
+        """Note a look that did not."""
+        self.failures, self.last_failed = self.failures + 1, said
+
+    def healthy(self, now_s: float) -> tuple[bool, str]:
+        """Say whether the last look went well and is not overdue; before the first it is well."""
+        if self.last_failed is not None:
+            return False, self.last_failed
+        if self.last_at_s is not None and now_s - self.last_at_s > 3.0 * self.every_s + 60.0:
+            return False, f"the last look was {now_s - self.last_at_s:.0f} s ago"
+        return True, f"look {self.last_look}"
+
+
+def watch_loop(
+    once: Callable[[ReplanPolicy], Report],
+    policy: ReplanPolicy,
+    read: Callable[[], ReplanPolicy],
+    health: Health,
+    signals: Signals,
+    looks: int | None,
+    clock: Callable[[], float] = time.monotonic,
+) -> None:
+    """Look every `every_s`; a look that fails for a known reason is told and tried again.
+
+    Bad input at the very first look ends the watch: nothing will mend it but its user.
+    """
+    done = 0
+    while not signals.ended:
+        if signals.reload:
+            signals.reload = False
+            policy = _reread(read, policy)
+        health.every_s = policy.every_s
+        begun = clock()
+        try:
+            report = once(policy)
+            health.took(report, clock() - begun, clock())
+        except (LockedError, TimeLimitError) as problem:
+            health.failed(problem.message)
+            render.note(problem.message)
+        except LibraError as problem:
+            if health.last_at_s is None:
+                raise
+            health.failed(problem.message)
+            render.note(f"this look failed: {problem.message}")
+        done += 1
+        if looks is not None and done >= looks:
+            return
+        left_s = policy.every_s - (clock() - begun)
+        if left_s > 0 and not signals.ended:
+            signals.sleep(left_s)
+
+
+def _reread(read: Callable[[], ReplanPolicy], policy: ReplanPolicy) -> ReplanPolicy:
+    """Read the policy anew; one that cannot be read leaves the old one in force."""
+    try:
+        fresh = read()
+    except InputError as problem:
+        render.note(f"the policy stays as it was: {problem.message}")
+        return policy
+    render.note("the policy was read anew")
+    return fresh
+
+
+@contextmanager
+def serve(host: str, port: int, health: Health) -> Iterator[int]:
+    """Answer /healthz and /metrics in a thread of its own; gives the port."""
+    from wsgiref.simple_server import WSGIRequestHandler, make_server
+
+    from prometheus_client import CollectorRegistry, make_wsgi_app
+
+    registry = CollectorRegistry()
+    registry.register(_Metrics(health))
+    metrics = make_wsgi_app(registry)
+
+    def answer(environ: dict[str, Any], start: Any) -> Any:
+        if environ.get("PATH_INFO") != "/healthz":
+            return metrics(environ, start)
+        well, said = health.healthy(time.monotonic())
+        start(
+            "200 OK" if well else "503 Service Unavailable", [("Content-Type", "text/plain; charset=utf-8")]
+        )
+        return [f"{said}\n".encode()]
+
+    class Quiet(WSGIRequestHandler):
+        def log_message(self, format: str, *args: object) -> None:
+            return
+
+    try:
+        server = make_server(host, port, answer, handler_class=Quiet)
+    except OSError as problem:
+        raise InputError("cannot serve there", got=f"{host}:{port}: {problem.strerror}") from None
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    render.note(f"serving http://{host}:{server.server_port}/metrics and /healthz")
+    try:
+        yield int(server.server_port)
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+class _Metrics:
+    """Gives the loop's figures at the moment they are asked for."""
+
+    def __init__(self, health: Health) -> None:
+        self._health = health
+
+    def collect(self) -> Iterator[Any]:
+        """List the metrics."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        looks = CounterMetricFamily(
+            "libra_plan_looks", "Looks by decision and outcome.", labels=["decision", "outcome"]
+        )
+        for (rung, outcome), count in sorted(self._health.looks.items()):
+            looks.add_metric([rung, outcome], count)
+        yield looks
+        yield CounterMetricFamily(
+            "libra_plan_looks_failed", "Looks that failed.", value=self._health.failures
+        )
+        figures = {
+            "libra_plan_last_look": ("Number of the last look.", self._health.last_look),
+            "libra_plan_last_look_seconds": ("Seconds the last look took.", self._health.last_took_s),
+            "libra_plan_generation": ("Generation of the current manifest.", self._health.generation),
+            "libra_plan_healthy": (
+                "1 when the last look went well.",
+                int(self._health.healthy(time.monotonic())[0]),
+            ),
+        }
+        for name, (text, value) in figures.items():
+            yield GaugeMetricFamily(name, text, value=value)
