@@ -14,6 +14,7 @@ import typer
 from libra_plan import __version__
 from libra_plan.cli import (
     batch_verb,
+    doctor_verb,
     handover_verbs,
     manifest_verbs,
     monitor_verbs,
@@ -49,7 +50,7 @@ app = typer.Typer(
     "Options can be set by an environment variable (LIBRA_PLAN_SOLVE_POLICY=max-min) or in "
     "libra-plan.yaml (solve: {policy: max-min}); a flag wins over the environment, that over the file.\n\n"
     "Exit codes: 0 done, 1 defect, 2 bad input, 3 no plan exists, 4 no plan within the time limit, "
-    "5 another run holds the state, 6 a role could not be started or stopped.",
+    "5 another run holds the state, 6 a role could not be started or stopped, 7 doctor found something.",
 )
 plan_verbs.register(app)
 manifest_verbs.register(app)
@@ -59,6 +60,7 @@ replan_verbs.register(app)
 schema_verb.register(app)
 throughput_verbs.register(app)
 batch_verb.register(app)
+doctor_verb.register(app)
 app.add_typer(profile_verbs.app, name="profile")
 app.add_typer(task_verbs.app, name="task")
 profile_sources.register(profile_verbs.app)

@@ -12,7 +12,7 @@ from itertools import pairwise
 from libra_plan.planner.telemetry.work_windows import WorkWindow
 from libra_plan.profiles.physics import BALANCE
 
-__all__ = ["BUSY", "Finding", "balance_findings", "hang_finding"]
+__all__ = ["BUSY", "Finding", "balance_findings", "hang_finding", "patience_s", "progressed"]
 
 BUSY = 0.9
 """A GPU that is at least this busy is working, or spinning: only progress tells which."""
@@ -86,13 +86,12 @@ def hang_finding(
     usual pause between windows with progress, and at least a minute. None: no hang can be told, be
     it that work gets done, that the GPUs rest, or that nothing is known of them.
     """
-    ends = sorted(window.end_s for window in windows if _progress(window))
+    ends = sorted(window.end_s for window in windows if progressed(window))
     if not ends or utilisation is None or utilisation < BUSY:
         return None
     pauses = [later - earlier for earlier, later in pairwise(ends)]
-    patience_s = max(_QUIET_WINDOWS * max(pauses, default=0.0), _LEAST_QUIET_S)
     quiet_s = now_s - ends[-1]
-    if quiet_s <= patience_s:
+    if quiet_s <= patience_s(max(pauses, default=0.0)):
         return None
     power = "" if power_w is None else f" at {power_w:.0f} W"
     return Finding(
@@ -103,5 +102,11 @@ def hang_finding(
     )
 
 
-def _progress(window: WorkWindow) -> bool:
+def patience_s(longest_pause_s: float) -> float:
+    """Give how long a role may be quiet: three times its longest usual pause, a minute at least."""
+    return max(_QUIET_WINDOWS * longest_pause_s, _LEAST_QUIET_S)
+
+
+def progressed(window: WorkWindow) -> bool:
+    """Tell whether anything got done in a window."""
     return any((window.tokens, window.samples, window.episodes, window.steps))

@@ -13,7 +13,7 @@ from itertools import groupby
 
 from libra_plan.planner.telemetry.work_windows import Axis, WorkWindow
 
-__all__ = ["Ledger", "QueueLength", "Rate"]
+__all__ = ["Ledger", "QueueLength", "RankTotal", "Rate"]
 
 _COUNTS = ("tokens", "samples", "episodes", "steps")
 
@@ -52,6 +52,17 @@ class Rate:
     stalest: float | None
     queues: tuple[QueueLength, ...]
     duplicates: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RankTotal:
+    """What one data-parallel rank did over all that was recorded; None: never counted, or never told."""
+
+    dp_rank: int
+    covered_s: float
+    waited_s: float | None
+    tokens: float | None
+    samples: float | None
 
 
 class _Sums:
@@ -162,6 +173,25 @@ class Ledger:
             queues = _lengths([queues for _, queues in sorted(role.queues.items())])
             sums = [each for _, each in stretches]
             yield _rate(task, name, start_s, end_s, sums, queues, role.duplicates)
+
+    def ranks(self) -> Iterator[tuple[str, str, tuple[RankTotal, ...]]]:
+        """Give task, role and the totals of each of its ranks."""
+        for (task, name), role in sorted(self._roles.items()):
+            of: dict[int, list[_Sums]] = {}
+            for (_, rank), sums in role.sums.items():
+                of.setdefault(rank, []).append(sums)
+            yield task, name, tuple(_rank_total(rank, of[rank]) for rank in sorted(of))
+
+
+def _rank_total(rank: int, every: list[_Sums]) -> RankTotal:
+    done = [
+        sum(sums.counts[place] for sums in every)
+        if any(sums.counted >> place & 1 for sums in every)
+        else None
+        for place in range(2)
+    ]
+    waited = sum(sums.waited_s for sums in every) if any(sums.waits for sums in every) else None
+    return RankTotal(rank, sum(sums.covered_s for sums in every), waited, *done)
 
 
 def _stretches(role: _Role) -> Iterator[tuple[int, dict[int, _Sums]]]:

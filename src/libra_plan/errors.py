@@ -13,6 +13,8 @@
     ├── LockedError            5   another run holds the state
     └── LaunchError            6   a role could not be started or stopped as planned
 
+7 is no error: `doctor` found something at or above its --fail-on.
+
 Everything else that escapes is a defect of ours: traceback, exit code 1.
 """
 

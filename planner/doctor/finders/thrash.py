@@ -1,0 +1,85 @@
+"""`thrash`: a task is moved so often that moving costs more than it brings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from libra_plan.planner.doctor.evidence import Evidence
+from libra_plan.planner.doctor.finders.wording import duration
+from libra_plan.planner.doctor.finding import Finding, Gain, Level, Need, bound_of
+from libra_plan.planner.doctor.settings import Thresholds
+from libra_plan.planner.doctor.tracks import Move
+
+__all__ = ["Thrash"]
+
+
+@dataclass(frozen=True)
+class Thrash:
+    """Counts moves within an hour, and the share of time they cost."""
+
+    code: str = "thrash"
+    needs: tuple[Need, ...] = (Need.MOVES,)
+
+    def look(self, evidence: Evidence, limits: Thresholds) -> Iterator[Finding]:
+        """Give a finding for each task that is moved too often."""
+        span = evidence.span_s
+        by_task: dict[str, list[Move]] = {}
+        for move in evidence.moves or ():
+            # the first start and the last stop of a task are no moves; what is not recorded is not judged
+            inside = span is None or span[0] - limits.moves_s <= move.at_s <= span[1] + limits.moves_s
+            if move.action in ("move", "resize") and inside:
+                by_task.setdefault(move.task, []).append(move)
+        for task, moves in sorted(by_task.items()):
+            moves.sort(key=lambda move: move.at_s)
+            thick = _thickest(moves, limits.moves_s)
+            seconds = max(moves[-1].at_s - moves[0].at_s, 0.0 if span is None else span[1] - span[0])
+            lost = [move.lost_s for move in moves if move.lost_s is not None]
+            share = sum(lost) / seconds if lost and seconds >= limits.seen_s else None
+            if len(thick) >= limits.moves or (
+                share is not None and share >= limits.lost_share and len(moves) > 1
+            ):
+                yield self._finding(task, moves, thick, share, limits)
+
+    def _finding(
+        self, task: str, moves: Sequence[Move], thick: Sequence[Move], share: float | None, limits: Thresholds
+    ) -> Finding:
+        back = sum(
+            later.gpus_after == earlier.gpus_before and earlier.gpus_before != earlier.gpus_after
+            for earlier, later in pairwise(moves)
+        )
+        figures = {"moves": float(len(moves)), "most_in_window": float(len(thick)), "undone": float(back)}
+        said = f"{len(moves)} moves, {len(thick)} of them within {duration(limits.moves_s)}"
+        said += f", {back} that undid the one before"
+        if share is not None:
+            figures["lost_share"] = share
+            said += f"; {share:.0%} of the time was lost in them"
+        return Finding(
+            self.code,
+            Level.WARNING,
+            f"{task} is moved to and fro",
+            thick[0].at_s,
+            thick[-1].at_s,
+            said,
+            "plans follow noise, or the expected stay is shorter than a move takes to pay for itself",
+            "raise `horizon_s` and the gain a move must bring, correct profiles first (`libra-plan profile "
+            "drift`), and let moves cost what they did (`--switch-costs`)",
+            Gain("unknown", None, "not known: the moves' costs were not recorded whole")
+            if share is None
+            else bound_of(share, "the time lost in moves"),
+            figures,
+            task=task,
+        )
+
+
+def _thickest(moves: Sequence[Move], within_s: float) -> Sequence[Move]:
+    """Give the moves of the window of that length that holds most."""
+    best: Sequence[Move] = moves[:1]
+    first = 0
+    for last, move in enumerate(moves):
+        while move.at_s - moves[first].at_s > within_s:
+            first += 1
+        if last + 1 - first > len(best):
+            best = moves[first : last + 1]
+    return best

@@ -1,0 +1,68 @@
+"""Memory that will run out."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from doctor_cases import TOTAL_MIB, card, codes, look, only, placed, play, work
+
+
+def using(share):
+    """Use a share of memory that is a function of the second."""
+    return lambda at_s: (card(memory_used_mib=share(at_s) * TOTAL_MIB),)
+
+
+def test_a_peak_that_grows_is_told_before_the_gpu_is_full():
+    """From 60 to 80 % in an hour: full in another."""
+    finding = only(look(play(3600, using(lambda at_s: 0.6 + 0.2 * at_s / 3600))))
+    assert finding.code == "memory-ahead"
+    assert finding.figures["full_in_s"] == pytest.approx(3600, rel=0.1)
+    assert finding.gpus == ("node0:0",)
+
+
+def test_what_stays_between_peaks_counts_when_the_peak_does_not_grow():
+    """Residual memory after each phase leaks, and the next peak will not fit."""
+    finding = only(look(play(3600, using(lambda at_s: 0.9 if at_s % 300 < 60 else 0.55 + 0.3 * at_s / 3600))))
+    assert "what stays" in finding.evidence
+    assert finding.level.value == "critical"
+
+
+def test_what_the_allocator_reserves_counts_too():
+    """The counter knows the peak even where the monitor came too late to see it."""
+    windows = work("actor", 3600, lambda at_s: {"peak_reserved_mib": (0.6 + 0.2 * at_s / 3600) * TOTAL_MIB})
+    found = look(play(3600), windows, placement=placed(actor=[0]))
+    assert only(found).role == "actor"
+    assert "allocator" in only(found).evidence
+
+
+def noisy(at_s):
+    """Give a level with noise."""
+    return 0.8 + 0.05 * random.Random(at_s).random()
+
+
+@pytest.mark.parametrize(
+    ("share", "why"),
+    [
+        (lambda at_s: min(0.5 + at_s / 1000, 0.85), "a cache fills up once, and stays"),
+        (lambda at_s: 0.55 if at_s < 1800 else 0.9, "another phase begins, and stays"),
+        (lambda at_s: 0.55 + 0.015 * at_s / 3600, "less than what any run does"),
+        (lambda at_s: 0.55 + 0.05 * at_s / 3600, "full only far beyond what was seen"),
+        (lambda at_s: 0.9 - 0.3 * at_s / 3600, "it shrinks"),
+        (lambda at_s: 0.9 if at_s % 300 < 60 else 0.55, "phases come and go"),
+        (noisy, "noise"),
+    ],
+)
+def test_what_nearly_runs_out(share, why):
+    """A run that is stopped for a false alarm has lost as much as one that died."""
+    assert codes(look(play(3600, using(share)))) == [], why
+
+
+def test_unknown_memory_does_not_grow():
+    """Nor does it shrink."""
+    assert codes(look(play(3600, lambda at_s: (card(memory_used_mib=None),)))) == []
+
+
+def test_growth_in_a_few_minutes_is_no_trend():
+    """A run that starts fills its memory."""
+    assert codes(look(play(500, using(lambda at_s: 0.6 + 0.2 * at_s / 500)))) == []
