@@ -26,6 +26,7 @@ from libra_plan.errors import InputError
 if TYPE_CHECKING:
     from libra_plan.errors import Where
     from libra_plan.planner.doctor import Diagnosis, Evidence, Finding, Thresholds
+    from libra_plan.planner.manifests.manifest import Manifest
     from libra_plan.planner.telemetry.readers import ReaderFacts
     from libra_plan.planner.telemetry.work_windows import Rejected
 
@@ -67,6 +68,12 @@ def doctor(
     manifest: Annotated[
         Path | None, typer.Option(help="Manifest, or folder of the plan that ran: whose the GPUs are.")
     ] = None,
+    profiles: Annotated[
+        Path | None, typer.Option(help="Profiles folder: estimate gains by solving again, with --manifest.")
+    ] = None,
+    cluster: Annotated[
+        Path | None, typer.Option(help="Cluster file of the plan, for --profiles; default: equal nodes.")
+    ] = None,
     reader: ReaderOption = SourceFormat.COUNTER,
     task: TaskOfLog = "",
     gpus: GpusOfLog = None,
@@ -84,33 +91,54 @@ def doctor(
     from libra_plan.planner.doctor import Level, Thresholds, diagnose
     from libra_plan.planner.telemetry.readers import ReaderFacts
 
+    plan = _plan(manifest, profiles)
     limits = Thresholds(window_s=window, gap_s=max(60.0, 2 * window))
     left_out: list[str] = []
-    evidence = _evidence(recordings, manifest, reader, ReaderFacts(task, gpus, samples), limits, left_out)
+    evidence = _evidence(recordings, plan, reader, ReaderFacts(task, gpus, samples), limits, left_out)
     diagnosis = diagnose(evidence, limits)
-    if picture is not None:
-        from libra_plan.cli.timeline import timeline_svg
+    if profiles is not None and plan is not None:
+        from libra_plan.cli.doctor_estimates import estimated
 
-        with writing(picture):
-            picture.write_text(timeline_svg(evidence, diagnosis, limits), encoding="utf-8")
+        diagnosis = estimated(diagnosis, profiles, *plan, cluster)
+    if picture is not None:
+        _draw(picture, evidence, diagnosis, limits)
     if form is Form.TABLE:
         _print(diagnosis)
     else:
         render.print_data(_as_data(diagnosis, left_out), form.value)
-    for line in left_out[:_SHOWN]:
-        render.note(f"left out: {line}")
-    if len(left_out) > _SHOWN:
-        render.note(f"left out: {len(left_out) - _SHOWN} more")
-    if picture is not None:
-        render.note(f"drawn to {printable(picture)}")
+    _note_left_out(left_out)
     worst = diagnosis.worst
     if worst is not None and fail_on is not FailOn.NEVER and worst.rank >= Level(fail_on.value).rank:
         raise typer.Exit(FOUND)
 
 
+def _plan(manifest: Path | None, profiles: Path | None) -> tuple[Manifest, Path] | None:
+    """Read the manifest that ran, and name the folder where its moves and corrections lie."""
+    if manifest is not None:
+        return read_manifest_at(manifest), manifest if manifest.is_dir() else manifest.parent
+    if profiles is not None:
+        raise InputError("an estimate starts from the plan that runs", got="--profiles without --manifest")
+    return None
+
+
+def _draw(picture: Path, evidence: Evidence, diagnosis: Diagnosis, limits: Thresholds) -> None:
+    from libra_plan.cli.timeline import timeline_svg
+
+    with writing(picture):
+        picture.write_text(timeline_svg(evidence, diagnosis, limits), encoding="utf-8")
+    render.note(f"drawn to {printable(picture)}")
+
+
+def _note_left_out(left_out: list[str]) -> None:
+    for line in left_out[:_SHOWN]:
+        render.note(f"left out: {line}")
+    if len(left_out) > _SHOWN:
+        render.note(f"left out: {len(left_out) - _SHOWN} more")
+
+
 def _evidence(
     paths: list[Path],
-    manifest: Path | None,
+    plan: tuple[Manifest, Path] | None,
     reader: SourceFormat,
     facts: ReaderFacts,
     limits: Thresholds,
@@ -124,8 +152,8 @@ def _evidence(
     from libra_plan.planner.doctor.work import WorkFold
     from libra_plan.planner.telemetry.playback import Playback
 
-    placement = None if manifest is None else placement_of(read_manifest_at(manifest))
-    moves = None if manifest is None else moves_in(manifest if manifest.is_dir() else manifest.parent)
+    placement = None if plan is None else placement_of(plan[0])
+    moves = None if plan is None else moves_in(plan[1])
     found = find(paths)
     folded, work = SampleFold(limits), WorkFold(limits)
     damaged: list[Where] = []
@@ -179,7 +207,7 @@ def _factor(finding: Finding) -> str:
     gain = finding.gain
     if gain.factor is None:
         return "?"
-    return f"≤ × {gain.factor:.2f}"
+    return f"{'≤' if gain.kind == 'bound' else '≈'} × {gain.factor:.2f}"
 
 
 def _when(finding: Finding) -> str:

@@ -1,0 +1,55 @@
+"""Moves as the supervisor recorded them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from libra_plan.errors import ProfileError
+from libra_plan.planner.doctor.moves import moves_in
+
+RECORD = {
+    "schema_version": 1,
+    "task": "t",
+    "action": "resize",
+    "gpu_class": "H200",
+    "gpus_before": 4,
+    "gpus_after": 8,
+    "checkpoint_s": 1.0,
+    "drain_s": 0.5,
+    "save_s": 0.5,
+    "stop_s": 2.0,
+    "roles": [],
+    "lost_s": 30.0,
+    "at": "2023-11-14T22:13:20.000+00:00",
+}
+
+
+def store(folder, *records):
+    """Write a store."""
+    text = "".join(json.dumps(each) + "\n" for each in records)
+    (folder / "switch_costs.jsonl").write_text(text, encoding="utf-8")
+
+
+def test_moves_have_their_time_and_what_they_lost(tmp_path):
+    """Both spellings of UTC are read, on every Python."""
+    store(tmp_path, RECORD, {**RECORD, "at": "2023-11-14T22:13:21Z", "lost_s": None})
+    first, second = moves_in(tmp_path)
+    assert (first.task, first.at_s, first.lost_s) == ("t", 1.7e9, 30.0)
+    assert (second.at_s, second.lost_s) == (1.7e9 + 1, None)
+
+
+def test_no_store_is_not_no_moves(tmp_path):
+    """Nobody recorded any: that is said."""
+    assert moves_in(tmp_path) is None
+    store(tmp_path)
+    assert moves_in(tmp_path) == []
+
+
+@pytest.mark.parametrize("at", ["yesterday", "2023-11-14T22:13:20"])
+def test_a_time_without_zone_is_refused(tmp_path, at):
+    """Local times of another machine would lie beside the recording (A079)."""
+    store(tmp_path, {**RECORD, "at": at})
+    with pytest.raises(ProfileError, match=r"no time.*ISO 8601"):
+        moves_in(tmp_path)
