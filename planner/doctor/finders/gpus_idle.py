@@ -70,7 +70,7 @@ class GpusIdle:
 def _pauses(gpu: GpuTrack, limits: Thresholds) -> Iterator[Spell]:
     # nearly all of a window: the sample in which work ends is half of each
     idle = (gpu.known_s > 0) & (gpu.idle_s >= 0.9 * gpu.seconds)
-    return spells(gpu.start_s, idle, limits.window_s, limits.window_s)
+    return spells(gpu.start_s, idle, limits.window_s, limits.gap_s)
 
 
 def _held_share(gpus: tuple[GpuTrack, ...]) -> float | None:

@@ -87,6 +87,17 @@ def test_what_was_not_counted_is_unknown():
     assert (rate.samples_per_s, rate.steps_per_s, rate.idle, rate.staleness) == (None, None, None, None)
 
 
+def test_every_rank_has_its_own_totals_and_unknown_stays_unknown():
+    """A rank that holds the others up can only be seen apart from them."""
+    ledger = Ledger(60.0)
+    for at in range(0, 120, 10):
+        ledger.add(window(at, at + 10, waiting_s=2.0))
+        ledger.add(window(at, at + 10, source="p1", rank=1, tokens=None))
+    ((_, _, (first, second)),) = ledger.ranks()
+    assert (first.dp_rank, first.covered_s, first.waited_s, first.tokens) == (0, 120.0, 24.0, 120.0)
+    assert (second.dp_rank, second.covered_s, second.waited_s, second.tokens) == (1, 120.0, None, None)
+
+
 STREAM = st.lists(
     st.tuples(st.floats(0.5, 200.0), st.integers(0, 1000), st.floats(0.0, 2.0)), min_size=1, max_size=20
 )

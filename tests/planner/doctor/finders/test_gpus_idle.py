@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from doctor_cases import TOTAL_MIB, card, codes, look, only, placed, play
+from doctor_cases import card, codes, look, only, placed, play
 
 
 def resting(share, period=1000.0, **readings):
@@ -42,6 +42,11 @@ def test_unknown_utilization_is_never_idle():
     assert codes(look(play(4000, lambda at_s: (card(utilization_percent=None, power_w=None),)))) == []
 
 
+def test_a_monitor_that_looks_every_half_minute_sees_pauses_too():
+    """Its samples are further apart than a window is long."""
+    assert only(look(play(4000, resting(0.25), every_s=30.0))).figures["longest_pause_s"] >= 200
+
+
 def test_time_that_nobody_saw_is_not_idle():
     """A monitor that was off for an hour says nothing of that hour."""
     played = [each for each in play(8000, resting(0.08)) if not 2000 < each.sample.monotonic_s < 6000]
@@ -64,4 +69,3 @@ def test_memory_that_is_not_known_is_not_said_to_be_held():
     """Nor to be free."""
     finding = only(look(play(2000, resting(0.5, memory_used_mib=None))))
     assert "memory_held_share" not in finding.figures
-    assert TOTAL_MIB > 0

@@ -29,5 +29,5 @@ def test_what_is_nearly_full():
     assert codes(look(play(1200, host=free(lambda at_s: 0.06)))) == []
     assert codes(look(play(3600, host=free(lambda at_s: max(0.9 - at_s / 1000, 0.3))))) == []
     assert codes(look(play(3600, host=free(lambda at_s: 0.9 - 0.1 * at_s / 3600)))) == []
-    unknown = play(1200, host=lambda at_s: computer(memory_free_mib=None))
-    assert codes(look(unknown)) == []
+    for reading in ("memory_free_mib", "memory_total_mib"):
+        assert codes(look(play(1200, host=lambda at_s, name=reading: computer(**{name: None})))) == []
