@@ -195,12 +195,13 @@ def _print(diagnosis: Diagnosis) -> None:
         ):
             render.print_text(f"  {name.ljust(5)}  {text}")
     if diagnosis.unseen:
-        render.print_text("\nnot looked for, since the recordings lack it:")
-    by_lack: dict[tuple[str, ...], list[str]] = {}
+        render.print_text("\nnot told, since the recordings lack")
+    by_lack: dict[str, list[str]] = {}
     for unseen in diagnosis.unseen:
-        by_lack.setdefault(unseen.lacks, []).append(unseen.code)
-    for lacks, codes in by_lack.items():
-        render.print_text(f"  {', '.join(codes)}: {'; '.join(lacks)}")
+        for lack in unseen.lacks:
+            by_lack.setdefault(lack, []).append(unseen.code)
+    for lack, codes in by_lack.items():
+        render.print_text(f"  {lack}: {', '.join(codes)}")
 
 
 def _factor(finding: Finding) -> str:

@@ -67,10 +67,15 @@ def diagnose(evidence: Evidence, limits: Thresholds | None = None) -> Diagnosis:
     limits = limits or Thresholds()
     findings: list[Finding] = []
     unseen = []
+    length_s = 0.0 if evidence.span_s is None else evidence.span_s[1] - evidence.span_s[0]
     for finder in FINDERS:
         lacking = tuple(need.value for need in finder.needs if need not in evidence.has)
         if lacking:
             unseen.append(Unseen(finder.code, lacking))
-        else:
-            findings += finder.look(evidence, limits)
+            continue
+        found = list(finder.look(evidence, limits))
+        findings += found
+        if not found and length_s < limits.seen_s:
+            short = f"{limits.seen_s:.0f} s of recording at least; there are {length_s:.0f} s"
+            unseen.append(Unseen(finder.code, (short,)))
     return Diagnosis(tuple(findings), tuple(unseen))

@@ -40,7 +40,7 @@ class Need(str, Enum):
     QUEUES = "lengths of queues (`counter.queue()`)"
     JOINED = "GPU samples and counts of the same time, and whose GPUs they are (--manifest)"
     PLACEMENT = "whose the GPUs are (--manifest)"
-    MOVES = "recorded moves (switch_costs.jsonl in the folder of --manifest)"
+    MOVES = "recorded moves (switch_costs.jsonl or replan.db in the folder of --manifest)"
 
 
 @dataclass(frozen=True, slots=True)

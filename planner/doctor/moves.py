@@ -1,4 +1,4 @@
-"""Which tasks were moved, from the store of what moves cost."""
+"""Which tasks were moved: from the store of what moves cost, else from the record of the re-plan loop."""
 
 from __future__ import annotations
 
@@ -7,17 +7,51 @@ from pathlib import Path
 
 from libra_plan.errors import ProfileError, Where
 from libra_plan.planner.doctor.tracks import Move
+from libra_plan.planner.replan.store_open import DATABASE
 from libra_plan.profiles.document import shown
 from libra_plan.profiles.switch_costs import STORE, read_switch_costs
 
 __all__ = ["moves_in"]
 
+_ACTIONS = {"grow": "resize", "shrink": "resize", "shift": "resize"}
+
 
 def moves_in(folder: Path) -> list[Move] | None:
-    """Read the moves a supervisor recorded in its folder; None when it recorded none there."""
-    path = folder / STORE
-    if not path.is_file():
-        return None
+    """Read the moves recorded in the folder of a run; None when nobody records any there.
+
+    What a supervisor measured comes before what the loop decided, which does not say what was lost.
+    """
+    if (folder / STORE).is_file():
+        return _measured(folder / STORE)
+    if (folder / DATABASE).is_file():
+        return _decided(folder / DATABASE)
+    return None
+
+
+def _decided(path: Path) -> list[Move]:
+    """Give the moves of every look whose plan was written."""
+    from libra_plan.planner.replan.state_store import StateStore
+
+    store = StateStore.open(path, create=False)
+    try:
+        return [
+            Move(
+                move.task,
+                row.wall_s,
+                _ACTIONS.get(move.action, move.action),
+                move.gpus_before,
+                move.gpus_after,
+                None,
+            )
+            for row in store.looks()
+            if row.adopted
+            for move in store.decision(row.id).moves
+        ]
+    finally:
+        store.close()
+
+
+def _measured(path: Path) -> list[Move]:
     found = []
     for number, record in enumerate(read_switch_costs(path), start=1):
         try:

@@ -125,6 +125,14 @@ def test_recordings_without_length_give_nothing_and_divide_by_nothing(seconds):
     assert codes(found) == []
 
 
+def test_a_recording_that_is_too_short_is_no_clean_bill():
+    """Half a minute of a monitor says nothing of an hour's run."""
+    found = look(play(30, steps), counts(30), placement=SPLIT, moves=[])
+    assert codes(found) == []
+    assert [each.code for each in found.unseen] == [finder.code for finder in FINDERS]
+    assert "300 s of recording at least" in found.unseen[-1].lacks[0]
+
+
 def test_no_recording_at_all_gives_nothing():
     """Then nothing was looked for either."""
     found = diagnose(Evidence())

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
+from loops import at, running_best, scaling, well, world
 
 from libra_plan.errors import ProfileError
 from libra_plan.planner.doctor.moves import moves_in
+from libra_plan.planner.doctor.tracks import Move
+from libra_plan.planner.replan.decision import Move as Decided
+from libra_plan.planner.replan.desk import LookInputs
+from libra_plan.planner.replan.look import look
+from libra_plan.planner.replan.policy import ReplanPolicy
+from libra_plan.planner.replan.state import LoopState
+from libra_plan.planner.replan.state_store import StateStore
 
 RECORD = {
     "schema_version": 1,
@@ -47,9 +56,25 @@ def test_no_store_is_not_no_moves(tmp_path):
     assert moves_in(tmp_path) == []
 
 
-@pytest.mark.parametrize("at", ["yesterday", "2023-11-14T22:13:20"])
-def test_a_time_without_zone_is_refused(tmp_path, at):
+def test_without_a_supervisor_the_loops_record_tells_what_was_decided(tmp_path):
+    """Under other launchers nobody measures moves, but the loop knows which plans it wrote."""
+    problem = running_best(world(4, [scaling("a", 100.0, 0.7, 4)]))
+    inputs = LookInputs(problem, ReplanPolicy(), at(0), well(problem, at(0)))
+    looked = look(inputs, LoopState())
+    moved = Decided("a", "grow", 2, 4, 1.0, 0.1, 0.2, 30.0)
+    looked = replace(looked, decision=replace(looked.decision, moves=(moved,)))
+    record = StateStore.open(tmp_path / "replan.db")
+    for outcome in ("kept", "applied", "dry-run"):
+        record.record(inputs, LoopState(), looked, outcome)
+    record.close()
+    assert moves_in(tmp_path) == [Move("a", at(0).wall_s, "resize", 2, 4, None)]
+    store(tmp_path, RECORD)
+    assert [move.task for move in moves_in(tmp_path)] == ["t"]
+
+
+@pytest.mark.parametrize("stamp", ["yesterday", "2023-11-14T22:13:20"])
+def test_a_time_without_zone_is_refused(tmp_path, stamp):
     """Local times of another machine would lie beside the recording (A079)."""
-    store(tmp_path, {**RECORD, "at": at})
+    store(tmp_path, {**RECORD, "at": stamp})
     with pytest.raises(ProfileError, match=r"no time.*ISO 8601"):
         moves_in(tmp_path)
