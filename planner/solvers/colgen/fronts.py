@@ -15,9 +15,48 @@ import numpy as np
 from libra_plan.planner.solvers.colgen.arrays import Floats, Ints
 from libra_plan.planner.solvers.colgen.held import HeldRole
 
-__all__ = ["MixRole", "RoleFront", "TableRole", "pareto", "undominated"]
+__all__ = ["Dual", "Envelope", "MixRole", "RoleFront", "TableRole", "pareto", "undominated"]
 
+_LEAST = 1e-12
 _PARETO_LIMIT = 50_000  # mixes kept of one role; past it the front says it is cut
+
+
+@dataclass(frozen=True, slots=True)
+class Dual:
+    """What a unit of rate is worth to a mix, and what a GPU costs it on top where GPUs run out."""
+
+    rate: float
+    gpu: float
+
+    def losses(self, role: MixRole, cost: Floats) -> Floats:
+        """Give what a replica of each item costs more than its rate is worth."""
+        loss: Floats = cost + self.gpu * role.gpus - self.rate * role.rate
+        loss[np.abs(loss) <= _LEAST * np.maximum(1.0, np.abs(cost))] = 0.0
+        return loss
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """Corners of the least cost over rates: rate, cost, replicas; of each step the price of a GPU."""
+
+    rate: Floats
+    cost: Floats
+    taken: Floats
+    gpu: Floats
+
+    def replicas(self, rate: float) -> Floats:
+        """Give the replicas, in part where need be, that reach a rate at the least cost."""
+        at = min(max(int(np.searchsorted(self.rate, rate)), 1), len(self.rate) - 1)
+        step = float(self.rate[at] - self.rate[at - 1])
+        share = 1.0 if step <= 0 else min(1.0, max(0.0, (rate - float(self.rate[at - 1])) / step))
+        taken: Floats = self.taken[at - 1] + share * (self.taken[at] - self.taken[at - 1])
+        return taken
+
+    def dual(self, step: int) -> Dual:
+        """Give the prices on one step between corners."""
+        run = float(self.rate[step + 1] - self.rate[step])
+        rise = float(self.cost[step + 1] - self.cost[step])
+        return Dual(rise / run if run > 0 else 0.0, float(self.gpu[step]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,45 +165,73 @@ class MixRole:
         """Price one replica of each item; `unit[c]` is the price of one replica of config c."""
         return unit[self.item_config] + self.extra
 
-    def envelope(self, cost: Floats) -> tuple[Floats, Floats]:
-        """Give rates and costs of the LP that fills the role with the cheapest rate first.
+    def envelope(self, cost: Floats) -> Envelope:
+        """Give the least cost of every rate when replicas may be split: a bound from below.
 
-        GPUs in all are not limited here, so it bounds from below.
+        The cheapest rate comes first while there are GPUs; from there on GPUs have a price, at which
+        items in another order fill them all: rates rise with that price.
         """
+        most = self.cap.astype(np.float64)
         order = np.argsort(cost / self.rate, kind="stable")
-        rate = np.concatenate(([0.0], np.cumsum((self.rate * self.cap)[order])))
-        return rate, np.concatenate(([0.0], np.cumsum((cost * self.cap)[order])))
+        whole = np.zeros((len(order) + 1, len(order)))
+        whole[1:, order] = np.tril(np.ones((len(order), len(order)))) * most[order]
+        inside = whole[whole @ self.gpus <= self.max_gpus]
+        if len(inside) == len(whole):
+            return Envelope(whole @ self.rate, whole @ cost, whole, np.zeros(len(order)))
+        prices = self._turns(cost)
+        ends = np.concatenate(([0.0], (prices[1:] + prices[:-1]) / 2, prices[-1:] * 2 + 1.0))
+        ends = ends if len(prices) else np.zeros(1)
+        taken = np.concatenate((inside, self._filled(cost, ends)))
+        of_turn = np.concatenate((np.zeros(len(inside)), prices))
+        return Envelope(taken @ self.rate, taken @ cost, taken, of_turn)
+
+    def _turns(self, cost: Floats) -> Floats:
+        """List the prices of a GPU at which two items change places, rising."""
+        each, gpus = cost / self.rate, self.gpus / self.rate
+        dearer, fewer = each[:, None] - each[None, :], gpus[None, :] - gpus[:, None]
+        turning = (dearer > 0) & (fewer > _LEAST)
+        return np.unique(dearer[turning] / fewer[turning])
+
+    def _filled(self, cost: Floats, prices: Floats) -> Floats:
+        """Fill the GPUs at each price of a GPU, the cheapest rate first; one row a price."""
+        order = np.argsort((cost + prices[:, None] * self.gpus) / self.rate, axis=1, kind="stable")
+        gpus = (self.gpus * self.cap)[order]
+        before = np.cumsum(gpus, axis=1) - gpus
+        share = np.clip((self.max_gpus - before) / np.maximum(gpus, 1), 0.0, 1.0)
+        share = np.where(gpus == 0, before < self.max_gpus, share)
+        taken = np.zeros_like(share)
+        np.put_along_axis(taken, order, share * self.cap[order], axis=1)
+        return taken
 
     def front(
-        self, cost: Floats, slope: float, slack: float, low: float, high: float, most: float = np.inf
+        self, cost: Floats, dual: Dual, slack: float, low: float, high: float, most: float = np.inf
     ) -> RoleFront:
         """Enumerate the Pareto mixes (rate, cost) that may matter.
 
-        Those are mixes whose cost, less `slope` per unit of rate, is within `slack` of the least
+        Those are mixes whose cost, GPUs and rate at their prices, is within `slack` of the least
         possible, and at most `most`, with a rate of at least `low`; rates beyond `high` are worth no
         more than `high`.
         """
-        return _Mixes(self, cost, slope, slack, low, high, most).front(prune=True, limit=_PARETO_LIMIT)
+        return _Mixes(self, cost, dual, slack, low, high, most).front(prune=True, limit=_PARETO_LIMIT)
 
     def every(
-        self, cost: Floats, slope: float, slack: float, low: float, high: float, most: float, limit: int
+        self, cost: Floats, dual: Dual, slack: float, low: float, high: float, most: float, limit: int
     ) -> RoleFront:
         """Enumerate all such mixes, the dominated ones too, up to about `limit` of them."""
-        return _Mixes(self, cost, slope, slack, low, high, most).front(prune=False, limit=limit)
+        return _Mixes(self, cost, dual, slack, low, high, most).front(prune=False, limit=limit)
 
 
 class _Mixes:
     """One enumeration: items by falling loss, the one that carries the slope last."""
 
     def __init__(
-        self, role: MixRole, cost: Floats, slope: float, slack: float, low: float, high: float, most: float
+        self, role: MixRole, cost: Floats, dual: Dual, slack: float, low: float, high: float, most: float
     ):
-        self.role, self.cost, self.slope = role, cost, slope
+        self.role, self.cost = role, cost
         self.most = most + 1e-9 * max(1.0, abs(most))
         self.low, self.high = low, high
         self.slack = slack + 1e-9 * max(1.0, abs(slack))
-        loss = cost - slope * role.rate
-        self.loss = np.where(np.abs(loss) <= 1e-12 * np.maximum(1.0, np.abs(cost)), 0.0, loss)
+        self.loss = dual.losses(role, cost)
 
     def front(self, *, prune: bool, limit: int) -> RoleFront:
         role = self.role

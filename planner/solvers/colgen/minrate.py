@@ -14,7 +14,14 @@ from typing import cast
 import numpy as np
 
 from libra_plan.planner.solvers.colgen.arrays import Floats, Ints
-from libra_plan.planner.solvers.colgen.fronts import MixRole, RoleFront, TableRole, undominated
+from libra_plan.planner.solvers.colgen.fronts import (
+    Dual,
+    Envelope,
+    MixRole,
+    RoleFront,
+    TableRole,
+    undominated,
+)
 from libra_plan.planner.solvers.colgen.joining import join
 from libra_plan.planner.solvers.colgen.oracle import Found, Priced
 from libra_plan.planner.solvers.colgen.relaxed import Form, Relaxed, Window, suffix_least
@@ -199,11 +206,11 @@ class _Pricing:
         role, cost = self.form.mixes[r], self.relaxed.mix_cost[r]
         worth = window.profit + window.least[r]  # of a rate to this role, all others at their least
         at = float(window.rates[window.profit.argmax()])
-        slope, slack = _slope(role, cost, window.rates, worth, at, at_least)
+        dual, slack = _dual(role, cost, self.relaxed.envelopes[r], window.rates, worth, at, at_least)
         low, high, most = float(window.rates[0]), float(window.rates[-1]), float(worth.max()) - at_least
         if limit is None:
-            return role.front(cost, slope, slack, low, high, most)
-        return role.every(cost, slope, slack, low, high, most, limit)
+            return role.front(cost, dual, slack, low, high, most)
+        return role.every(cost, dual, slack, low, high, most, limit)
 
     def _combine(
         self, fronts: Sequence[RoleFront], known: float, keep: int, window: Window
@@ -326,18 +333,16 @@ def _round_up(role: MixRole, cost: Floats, rate: float) -> float:
     return min(best, total) if left <= 1e-12 else best
 
 
-def _slope(
-    role: MixRole, cost: Floats, rates: Floats, worth: Floats, at: float, at_least: float
-) -> tuple[float, float]:
-    """Pick the price of rate that leaves the least slack: any is valid, the LP's is best."""
-    order = np.argsort(cost / role.rate, kind="stable")
-    ends = np.cumsum((role.rate * role.cap)[order])
-    here = int(np.searchsorted(ends, at * (1 - 1e-12)))
-    best = (0.0, np.inf)
-    for j in order[max(0, here - 1) : here + 2]:
-        slope = float(cost[j] / role.rate[j])
-        base = float((np.minimum(0.0, cost - slope * role.rate) * role.cap).sum())
-        slack = float((worth - slope * rates).max()) - base - at_least
+def _dual(
+    role: MixRole, cost: Floats, least: Envelope, rates: Floats, worth: Floats, at: float, at_least: float
+) -> tuple[Dual, float]:
+    """Pick the prices that leave the least slack: any are valid, the LP's around a rate are best."""
+    here = int(np.searchsorted(least.rate, at * (1 - 1e-12))) - 1
+    best = (Dual(0.0, 0.0), np.inf)
+    for step in range(max(0, here - 1), min(len(least.gpu), here + 2)):
+        dual = least.dual(step)
+        base = float((np.minimum(0.0, dual.losses(role, cost)) * role.cap).sum()) - dual.gpu * role.max_gpus
+        slack = float((worth - dual.rate * rates).max()) - base - at_least
         if slack < best[1]:
-            best = (slope, slack)
+            best = (dual, slack)
     return best

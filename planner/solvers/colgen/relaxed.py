@@ -52,10 +52,10 @@ class Relaxed:
         self.mix_cost = [role.costs(role.demand @ prices) for role in form.mixes]
         self.envelopes = [role.envelope(cost) for role, cost in zip(form.mixes, self.mix_cost, strict=True)]
         reach = min([*(role.reach for role in form.tables), *(role.reach for role in form.mixes)])
-        points = [role.rates for role in form.tables] + [rate for rate, _ in self.envelopes]
+        points = [role.rates for role in form.tables] + [each.rate for each in self.envelopes]
         rates = np.unique(np.concatenate([*points, [reach]]))
         self.rates: Floats = rates[(rates > 0) & (rates <= reach)]
-        self.mix_least = [np.interp(self.rates, rate, cost) for rate, cost in self.envelopes]
+        self.mix_least = [np.interp(self.rates, each.rate, each.cost) for each in self.envelopes]
         steps = np.unique(np.concatenate([role.rates for role in form.tables] or [np.zeros(0)]))
         self.segment = np.searchsorted(steps, self.rates)
         least = sum(self.mix_least, self.tables_at(self.rates))
@@ -70,12 +70,10 @@ class Relaxed:
             point = points[np.searchsorted(table.rates, rate)]
             demand += table.number[point] * table.demand[table.config[point]]
             value -= float(table.extra[point])
-        for mix, cost in zip(self.form.mixes, self.mix_cost, strict=True):
-            order = np.argsort(cost / mix.rate, kind="stable")
-            most = (mix.rate * mix.cap)[order]
-            taken = np.clip(rate - np.concatenate(([0.0], np.cumsum(most)[:-1])), 0.0, most) / mix.rate[order]
-            demand += taken @ mix.demand[mix.item_config[order]]
-            value -= float(taken @ mix.extra[order])
+        for mix, envelope in zip(self.form.mixes, self.envelopes, strict=True):
+            taken = envelope.replicas(rate)
+            demand += taken @ mix.demand[mix.item_config]
+            value -= float(taken @ mix.extra)
         return value, demand
 
     def tables_at(self, rates: Floats) -> Floats:
@@ -149,8 +147,8 @@ class Relaxed:
     def _ends(self, r: int, front: RoleFront | None, left: Floats, right: Floats) -> tuple[Floats, Floats]:
         """Give what a mix costs at both ends of each step, really or at least."""
         if front is None:
-            rates, cost = self.envelopes[r]
-            return np.interp(left, rates, cost), np.interp(right, rates, cost)
+            least = self.envelopes[r]
+            return np.interp(left, least.rate, least.cost), np.interp(right, least.rate, least.cost)
         suffix = np.append(suffix_least(front.cost)[0], np.inf)
         exact = suffix[np.searchsorted(front.rate, right)]
         return exact, exact
