@@ -30,7 +30,7 @@ class Dual:
 
     def losses(self, role: MixRole, cost: Floats) -> Floats:
         """Give what a replica of each item costs more than its rate is worth."""
-        loss: Floats = cost + self.gpu * role.gpus - self.rate * role.rate
+        loss = np.asarray(cost + self.gpu * role.gpus - self.rate * role.rate, dtype=np.float64)
         loss[np.abs(loss) <= _LEAST * np.maximum(1.0, np.abs(cost))] = 0.0
         return loss
 
@@ -50,7 +50,7 @@ class Envelope:
         step = float(self.rate[at] - self.rate[at - 1])
         share = 1.0 if step <= 0 else min(1.0, max(0.0, (rate - float(self.rate[at - 1])) / step))
         taken: Floats = self.taken[at - 1] + share * (self.taken[at] - self.taken[at - 1])
-        return taken
+        return np.asarray(taken, dtype=np.float64)
 
     def dual(self, step: int) -> Dual:
         """Give the prices on one step between corners."""
@@ -157,8 +157,8 @@ class MixRole:
             (self.demand[self.item_config], self.gpus[:, None], self.extra[:, None]), axis=1
         )
         weights = np.sqrt(np.arange(2, usage.shape[1] + 2, dtype=np.float64) + 0.1)
-        if self.held is not None:  # what a mix moves is no sum over its items, so none are the same
-            return np.asarray(np.sqrt(np.arange(2, len(self.rate) + 2) + 0.3), dtype=np.float64)
+        if self.held is not None:  # what a mix moves depends on how many replicas of each config it has
+            return np.asarray(np.sqrt(np.arange(2, len(self.config_id) + 2) + 0.3)[self.item_config])
         return np.asarray(usage @ weights, dtype=np.float64)
 
     def costs(self, unit: Floats) -> Floats:
@@ -201,7 +201,7 @@ class MixRole:
         share = np.where(gpus == 0, before < self.max_gpus, share)
         taken = np.zeros_like(share)
         np.put_along_axis(taken, order, share * self.cap[order], axis=1)
-        return taken
+        return np.asarray(taken, dtype=np.float64)
 
     def front(
         self, cost: Floats, dual: Dual, slack: float, low: float, high: float, most: float = np.inf
@@ -274,7 +274,7 @@ class _Mixes:
             rate, loss, gpus = new_rate[keep], new_loss[keep], new_gpus[keep]
             kept = np.arange(len(rate))
             if len(rate) > 1:
-                kept = self._undominated(rate, cost, gpus) if prune else _best_of_usage(rate, usage)
+                kept = self._undominated(rate, cost, gpus) if prune else _best_of_usage(rate, usage, loss)
             if len(kept) > limit:
                 complete = False
                 kept = kept[np.argsort(loss[kept], kind="stable")[:limit]]
@@ -319,10 +319,10 @@ class _Mixes:
         return float((role.gpus / role.rate).max()) * short
 
 
-def _best_of_usage(rate: Floats, usage: Floats) -> Ints:
-    """Keep the highest rate of each usage."""
+def _best_of_usage(rate: Floats, usage: Floats, loss: Floats) -> Ints:
+    """Keep the highest rate of each usage; of equals the one that loses least."""
     same = np.round(usage * 1e7)
-    order = np.lexsort((-rate, same))
+    order = np.lexsort((loss, -np.round(rate, 12), same))
     return order[np.concatenate(([True], np.diff(same[order]) > 0))]
 
 

@@ -23,6 +23,7 @@ _FIRST = 0.06  # of what a task is worth per task: about how far apart the best 
 _GROWS = 1.5
 _LISTED = 3.0  # times the window: how far columns are listed at once
 _FREE = 1e-4  # of the highest price of a purse: below it a limit binds nobody
+_NOTHING = 1e-12
 _PURSES = 6  # every one doubles the cells that a way looks into
 _COLUMNS = 20_000  # partial columns of one task looked at
 _WAYS = 8_000_000  # ways of halves looked at in a window
@@ -32,9 +33,13 @@ _FEW_PAIRS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class _Listed:
-    """The columns of every task that lose at most `window`, the first one of a task None for none."""
+    """The columns of every task that lose at most `window` against its best one; None is not running.
+
+    Nothing is worth more than `base`: the bound of the prices, less what even the best ones lose.
+    """
 
     window: float
+    base: float
     found: list[list[Found | None]]
     columns: list[Columns]
 
@@ -48,25 +53,28 @@ def meeting(state: State) -> None:
     if not 0 < len(limits) <= _PURSES or (limits <= 0).any():
         return
     tasks = [oracle.on_rows(purses) for oracle in state.oracles]
-    base, prices = state.priced, state.prices
-    window = _FIRST * abs(base) / len(tasks) ** 2
+    prices = state.prices
+    window = _FIRST * abs(state.priced) / len(tasks) ** 2
     listed: _Listed | None = None
     while not state.over:
-        window = min(window, base - state.objective)
         if listed is None or window > listed.window:
-            wide = min(_LISTED * window, base - state.objective)
+            wide = min(_LISTED * window, max(window, state.bound - state.objective))
             listed = _list(state, tasks, purses.shape[1], wide)
-            if listed is None and wide > window:
-                listed = _list(state, tasks, purses.shape[1], window)
-        both = None if listed is None else halves(listed.columns, window, limits, _WAYS)
-        if listed is None or both is None or state.late:
+            listed = listed or _list(state, tasks, purses.shape[1], window)
+            if listed is None:
+                break
+            state.prove(listed.base)
+        room = listed.base - state.objective
+        window = min(window, room)
+        both = halves(listed.columns, window, limits, _WAYS) if room > 0 else None
+        if both is None or state.over:
             break
-        found = _pairs(state, both, limits, window, base - state.objective)
+        found = _pairs(state, both, limits, window, room)
         if found is None:
             break
-        state.prove(base - min(found.least, window))
+        state.prove(listed.base - min(found.least, window))
         _take(state, listed, both, found)
-        if window >= base - state.objective:
+        if window >= room:
             break
         window *= _GROWS
     assert state.prices is prices, "windows are measured at the prices they began with"
@@ -91,41 +99,71 @@ def _list(state: State, tasks: Sequence[Oracle], purses: int, window: float) -> 
     """List columns, and running nothing, by rising loss; None when there are too many."""
     found: list[list[Found | None]] = []
     columns = []
+    sure = 0.0
     ones = np.ones(purses)
     for number, task in enumerate(tasks):
-        if state.late:
+        own = _near(state, task, number, ones, window)
+        if own is None:
             return None
         best = float(state.reduced[number])
-        own, whole = task.every(ones, best - window, _COLUMNS)
-        if not whole:
-            return None
-        loss = np.array([best - one.reduced for one in own] + ([best] if best <= window else []))
+        listed: list[Found | None] = [*own, None]  # None: it does not run
+        loss = np.array([best - (one.reduced if one is not None else 0.0) for one in listed])
+        least = max(0.0, float(loss.min()))
+        sure += least
         spent = np.zeros((len(loss), purses))
         demand = np.zeros((len(loss), len(state.prices)))
-        each: list[Found | None] = [None] * len(loss)
         for at, one in enumerate(own):
             spent[at], demand[at] = one.demand, state.oracles[number].demand(one.handle)
-            each[at] = replace(one, demand=demand[at])
+            listed[at] = replace(one, demand=demand[at])
         order = np.argsort(loss, kind="stable")
-        found.append([each[i] for i in order])
-        columns.append(Columns(number, np.maximum(loss, 0.0)[order], spent[order, :-1], demand[order]))
-    return _Listed(window, found, columns)
+        order = order[loss[order] <= least + window]
+        found.append([listed[i] for i in order])
+        shifted = np.maximum(loss[order] - least, 0.0)
+        columns.append(Columns(number, shifted, spent[order, :-1], demand[order]))
+    return _Listed(window, state.priced - sure, found, columns)
+
+
+def _near(state: State, task: Oracle, number: int, ones: Floats, window: float) -> Sequence[Found] | None:
+    """List the columns of one task that lose at most a window more than its best one.
+
+    Prices may bound a task more loosely than any of its columns: then it is the best one that counts.
+    """
+    best = float(state.reduced[number])
+    wide = window
+    while not state.late:
+        own, whole = task.every(ones, best - wide, _COLUMNS)
+        if not whole:
+            return None
+        least = min([best - one.reduced for one in own] + [best])
+        if least + window <= wide * (1 + 1e-9) + _NOTHING:
+            return own
+        wide = least + window if least <= wide else min(4 * wide, best + window)
+    return None
 
 
 def _pairs(state: State, both: tuple[Half, Half], limits: Floats, window: float, room: float) -> Pairs | None:
-    """Find the best pairs within the window; when there are none, some of those a little beyond it."""
+    """Find the best pairs within the window; when there are none, some of those beyond it."""
     found = meet(both, limits, window, state.inner.fitting, _PAIRS)
-    width = min(room, max(4 * window, state.limits.gap * abs(state.objective)))
-    if found is None or len(found.loss) or width <= window:
+    if found is None or len(found.loss):
         return found
+    wanted = state.limits.gap * abs(state.objective)
+    for width in (max(4 * window, wanted), max(20 * window, 5 * wanted)):
+        beyond = _some(state, both, limits, min(room, width)) if width > window else None
+        if beyond is not None and len(beyond.loss):
+            return replace(beyond, least=found.least)
+    return found
+
+
+def _some(state: State, both: tuple[Half, Half], limits: Floats, width: float) -> Pairs | None:
+    """Find pairs among so few of the best ways that there are not too many to look at."""
     ways = max(map(len, both))
     while ways > 1:
         best = both[0].best(ways), both[1].best(ways)
-        beyond = meet(best, limits, width, state.inner.fitting, _FEW_PAIRS)
-        if beyond is not None:
-            return replace(beyond, least=found.least)
+        found = meet(best, limits, width, state.inner.fitting, _FEW_PAIRS)
+        if found is not None:
+            return found
         ways //= 2
-    return found
+    return None
 
 
 def _take(state: State, listed: _Listed, both: tuple[Half, Half], found: Pairs) -> None:
