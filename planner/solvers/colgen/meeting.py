@@ -26,6 +26,7 @@ _FREE = 1e-4  # of the highest price of a purse: below it a limit binds nobody
 _NOTHING = 1e-12
 _PURSES = 6  # every one doubles the cells that a way looks into
 _COLUMNS = 20_000  # partial columns of one task looked at
+_OF_HARD = 60  # columns listed of a task that has more than can be looked at
 _WAYS = 8_000_000  # ways of halves looked at in a window
 _PAIRS = 10_000_000
 _FEW_PAIRS = 1_000_000
@@ -56,11 +57,11 @@ def meeting(state: State) -> None:
     prices = state.prices
     window = _FIRST * abs(state.priced) / len(tasks) ** 2
     listed: _Listed | None = None
+    hard: set[int] = set()
     while not state.over:
         if listed is None or window > listed.window:
             wide = min(_LISTED * window, max(window, state.bound - state.objective))
-            listed = _list(state, tasks, purses.shape[1], wide)
-            listed = listed or _list(state, tasks, purses.shape[1], window)
+            listed = _list(state, tasks, purses.shape[1], wide, hard)
             if listed is None:
                 break
             state.prove(listed.base)
@@ -72,7 +73,8 @@ def meeting(state: State) -> None:
         found = _pairs(state, both, limits, window, room)
         if found is None:
             break
-        state.prove(listed.base - min(found.least, window))
+        if not hard:
+            state.prove(listed.base - min(found.least, window))
         _take(state, listed, both, found)
         if window >= room:
             break
@@ -95,21 +97,30 @@ def _purses(state: State) -> Floats:
     return weights
 
 
-def _list(state: State, tasks: Sequence[Oracle], purses: int, window: float) -> _Listed | None:
-    """List columns, and running nothing, by rising loss; None when there are too many."""
+def _list(
+    state: State, tasks: Sequence[Oracle], purses: int, window: float, hard: set[int]
+) -> _Listed | None:
+    """List columns, and running nothing, by rising loss; None when it is too late.
+
+    Tasks with too many columns are added to the `hard` ones, of which only some are listed: then a
+    window without a plan proves nothing.
+    """
     found: list[list[Found | None]] = []
     columns = []
     sure = 0.0
     ones = np.ones(purses)
     for number, task in enumerate(tasks):
-        own = _near(state, task, number, ones, window)
-        if own is None:
+        own = None if number in hard else _near(state, task, number, ones, window)
+        if state.late:
             return None
         best = float(state.reduced[number])
+        if own is None:
+            hard.add(number)
+            own = task.near(ones, best - window, _OF_HARD)
         listed: list[Found | None] = [*own, None]  # None: it does not run
         loss = np.array([best - (one.reduced if one is not None else 0.0) for one in listed])
         least = max(0.0, float(loss.min()))
-        sure += least
+        sure += least if number not in hard else 0.0
         spent = np.zeros((len(loss), purses))
         demand = np.zeros((len(loss), len(state.prices)))
         for at, one in enumerate(own):

@@ -92,6 +92,18 @@ def test_pricing_finds_the_best_column(seed: int, prices: list[float]) -> None:
     assert max([0.0, *(each.reduced for each in priced.columns)]) == pytest.approx(best, abs=1e-9)
 
 
+@given(st.integers(0, 10_000), PRICES)
+@settings(max_examples=40, deadline=None)
+def test_split_replicas_bound_whole_ones(seed: int, prices: list[float]) -> None:
+    """First prices come from columns that may split replicas: no whole column may be worth more."""
+    task, at = small_task(seed), np.array(prices)
+    rough = task.roughly(at)
+    assert rough.bound >= task.price(at, 0.0).bound - 1e-9
+    for column in rough.columns:
+        assert column.reduced == pytest.approx(rough.bound)
+        assert column.value - float(column.demand @ at) == pytest.approx(column.reduced)
+
+
 @given(st.integers(0, 10_000), PRICES, st.floats(0.01, 0.4))
 @settings(max_examples=25, deadline=None)
 def test_every_lists_all_columns_that_matter(seed: int, prices: list[float], window: float) -> None:
