@@ -18,7 +18,7 @@ from libra_plan.planner.solvers.colgen.held import HeldRole
 __all__ = ["Dual", "Envelope", "MixRole", "RoleFront", "TableRole", "pareto", "undominated"]
 
 _LEAST = 1e-12
-_PARETO_LIMIT = 50_000  # mixes kept of one role; past it the front says it is cut
+_PARETO_LIMIT = 300_000  # mixes kept of one role; past it the front says it is cut
 
 
 @dataclass(frozen=True, slots=True)

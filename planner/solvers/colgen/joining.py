@@ -13,6 +13,8 @@ from libra_plan.planner.solvers.colgen.relaxed import Form, Relaxed
 
 __all__ = ["Joined", "join"]
 
+_COMPARED = 4_000  # columns, each with all others; past it a list is cut
+
 Ways = tuple[Floats, Floats, Floats, Ints]
 """Of each way: rate, cost, the highest rate that one replica less still gives, its number."""
 
@@ -68,6 +70,8 @@ def join(relaxed: Relaxed, fronts: Sequence[RoleFront], at_least: float, limit: 
     # Profit at the prices is known, so value is too; of equal demands only the best can matter.
     value = relaxed.weight * partial.rate[good] - partial.cost[good] + demand @ relaxed.prices
     first = _best_of_demand(demand, value)
+    if len(first) > _COMPARED:
+        first, complete = first[:_COMPARED], False
     return Joined(fronts, picks[first[undominated(demand[first], value[first])]], complete)
 
 
@@ -156,7 +160,7 @@ def _useful(role: MixRole, front: RoleFront) -> RoleFront:
 
     What a mix moves must be no less either; it is what its cost has on top of its demand.
     """
-    if len(front.rate) < 2 or role.held is not None:
+    if not 2 <= len(front.rate) <= _COMPARED or role.held is not None:
         return front
     demand = front.counts @ role.demand[role.item_config]
     usage = np.concatenate((demand, front.counts @ role.extra[:, None]), axis=1)

@@ -24,6 +24,8 @@ _GROWS = 1.5
 _LISTED = 3.0  # times the window: how far columns are listed at once
 _FREE = 1e-4  # of the highest price of a purse: below it a limit binds nobody
 _NOTHING = 1e-12
+_LOOKS = 4  # at a task, each wider than the one before
+_MET = 1e-7
 _PURSES = 6  # every one doubles the cells that a way looks into
 _COLUMNS = 20_000  # partial columns of one task looked at
 _OF_HARD = 60  # columns listed of a task that has more than can be looked at
@@ -45,26 +47,51 @@ class _Listed:
     columns: list[Columns]
 
 
+@dataclass(frozen=True, slots=True)
+class _At:
+    """Prices, each task's highest reduced value there, and what no plan exceeds if that is `proven`."""
+
+    prices: Floats
+    reduced: Floats
+    bound: float
+    proven: bool
+    purses: int = 0
+
+
+def _prices(state: State) -> _At:
+    """Take the prices of the bound, or those of the LP where the two did not meet.
+
+    Columns that the LP uses lose nothing at its own prices; a good plan uses most of them.
+    """
+    value, prices = state.master.solve(state.pool)
+    if state.priced - value <= _MET * abs(value):
+        return _At(state.prices, state.reduced, state.priced, True)
+    reduced = state.pool.best_reduced(prices, len(state.oracles))
+    return _At(prices, reduced, float(state.resources.limit @ prices) + float(reduced.sum()), False)
+
+
 def meeting(state: State) -> None:
     """Improve the choice and the bound until the gap is closed, or there are too many ways to look at."""
     if not len(state.oracles) or not np.isfinite(state.priced):
         return
-    purses = _purses(state)
+    at = _prices(state)
+    purses = _purses(state, at.prices)
+    at = replace(at, purses=purses.shape[1])
     limits = state.resources.limit @ purses[:, :-1]
     if not 0 < len(limits) <= _PURSES or (limits <= 0).any():
         return
     tasks = [oracle.on_rows(purses) for oracle in state.oracles]
-    prices = state.prices
-    window = _FIRST * abs(state.priced) / len(tasks) ** 2
+    window = _FIRST * abs(at.bound) / len(tasks) ** 2
     listed: _Listed | None = None
     hard: set[int] = set()
     while not state.over:
         if listed is None or window > listed.window:
             wide = min(_LISTED * window, max(window, state.bound - state.objective))
-            listed = _list(state, tasks, purses.shape[1], wide, hard)
+            listed = _list(state, at, tasks, wide, hard)
             if listed is None:
                 break
-            state.prove(listed.base)
+            if at.proven:
+                state.prove(listed.base)
         room = listed.base - state.objective
         window = min(window, room)
         both = halves(listed.columns, window, limits, _WAYS) if room > 0 else None
@@ -73,18 +100,17 @@ def meeting(state: State) -> None:
         found = _pairs(state, both, limits, window, room)
         if found is None:
             break
-        if not hard:
+        if at.proven and not hard:
             state.prove(listed.base - min(found.least, window))
         _take(state, listed, both, found)
         if window >= room:
             break
         window *= _GROWS
-    assert state.prices is prices, "windows are measured at the prices they began with"
 
 
-def _purses(state: State) -> Floats:
+def _purses(state: State, prices: Floats) -> Floats:
     """Give what a unit of each row costs out of each purse; the last purse has no limit."""
-    prices, units = state.prices, state.resources.units
+    units = state.resources.units
     purse = np.arange(len(prices))
     for unit in units:
         linked = np.flatnonzero(unit)
@@ -97,9 +123,7 @@ def _purses(state: State) -> Floats:
     return weights
 
 
-def _list(
-    state: State, tasks: Sequence[Oracle], purses: int, window: float, hard: set[int]
-) -> _Listed | None:
+def _list(state: State, at: _At, tasks: Sequence[Oracle], window: float, hard: set[int]) -> _Listed | None:
     """List columns, and running nothing, by rising loss; None when it is too late.
 
     Tasks with too many columns are added to the `hard` ones, of which only some are listed: then a
@@ -108,40 +132,39 @@ def _list(
     found: list[list[Found | None]] = []
     columns = []
     sure = 0.0
-    ones = np.ones(purses)
+    ones = np.ones(at.purses)
     for number, task in enumerate(tasks):
-        own = None if number in hard else _near(state, task, number, ones, window)
+        own = None if number in hard else _near(state, task, float(at.reduced[number]), ones, window)
         if state.late:
             return None
-        best = float(state.reduced[number])
+        best = float(at.reduced[number])
         if own is None:
             hard.add(number)
             own = task.near(ones, best - window, _OF_HARD)
         listed: list[Found | None] = [*own, None]  # None: it does not run
         loss = np.array([best - (one.reduced if one is not None else 0.0) for one in listed])
-        least = max(0.0, float(loss.min()))
+        least = float(loss.min())
         sure += least if number not in hard else 0.0
-        spent = np.zeros((len(loss), purses))
-        demand = np.zeros((len(loss), len(state.prices)))
-        for at, one in enumerate(own):
-            spent[at], demand[at] = one.demand, state.oracles[number].demand(one.handle)
-            listed[at] = replace(one, demand=demand[at])
+        spent = np.zeros((len(loss), at.purses))
+        demand = np.zeros((len(loss), len(at.prices)))
+        for i, one in enumerate(own):
+            spent[i], demand[i] = one.demand, state.oracles[number].demand(one.handle)
+            listed[i] = replace(one, demand=demand[i])
         order = np.argsort(loss, kind="stable")
         order = order[loss[order] <= least + window]
         found.append([listed[i] for i in order])
         shifted = np.maximum(loss[order] - least, 0.0)
         columns.append(Columns(number, shifted, spent[order, :-1], demand[order]))
-    return _Listed(window, state.priced - sure, found, columns)
+    return _Listed(window, at.bound - sure, found, columns)
 
 
-def _near(state: State, task: Oracle, number: int, ones: Floats, window: float) -> Sequence[Found] | None:
+def _near(state: State, task: Oracle, best: float, ones: Floats, window: float) -> Sequence[Found] | None:
     """List the columns of one task that lose at most a window more than its best one.
 
     Prices may bound a task more loosely than any of its columns: then it is the best one that counts.
     """
-    best = float(state.reduced[number])
     wide = window
-    while not state.late:
+    for _ in range(_LOOKS):
         own, whole = task.every(ones, best - wide, _COLUMNS)
         if not whole:
             return None

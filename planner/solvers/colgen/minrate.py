@@ -305,8 +305,8 @@ class _Pricing:
             for pick in joined.picks:
                 mixes = [f.counts[w] for f, w in zip(joined.fronts, pick[split:], strict=True)]
                 found.append(self.found(pick[:split].tolist(), mixes))
-        if not found:
-            return [], complete
+        if not found or not complete:
+            return found, complete
         kept = undominated(
             np.array([each.demand for each in found]), np.array([each.value for each in found])
         )
