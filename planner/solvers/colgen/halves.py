@@ -9,7 +9,7 @@ apart, ways of the same spending on every limited thing merged, and pairs that f
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from libra_plan.planner.solvers.colgen.arrays import Floats, Ints
 __all__ = ["Columns", "Fits", "Half", "Pairs", "halves", "meet"]
 
 _AT_ONCE = 1_000_000  # pairs looked at together
-_CHECKED = 20_000  # of those, the best are looked at row by row
+_CHECKED, _MOST_CHECKED = 20_000, 400_000  # of those, the best are looked at row by row until some fit
 _KEPT = 60
 _SAME = 1e-9  # of a limit: spendings that differ by less are one
 
@@ -201,10 +201,14 @@ def _within(
     good = np.flatnonzero((loss <= window) & (unused >= -_SAME * np.maximum(need[way], 1.0)).all(axis=1))
     if not len(good):
         return _none()
-    good = good[np.argsort(loss[good], kind="stable")[:_CHECKED]]
+    good = good[np.argsort(loss[good], kind="stable")]
     least = float(loss[good[0]])
-    good = good[fits(first.demand[way[good]] + second.demand[partner[good]])]
-    return Pairs(way[good], partner[good], loss[good], least)
+    for begin in range(0, min(len(good), _MOST_CHECKED), _CHECKED):
+        some = good[begin : begin + _CHECKED]
+        some = some[fits(first.demand[way[some]] + second.demand[partner[some]])]
+        if len(some):
+            return Pairs(way[some], partner[some], loss[some], least)
+    return replace(_none(), least=least)
 
 
 def _best(found: Pairs, more: Pairs) -> Pairs:

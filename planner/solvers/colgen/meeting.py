@@ -58,23 +58,23 @@ class _At:
     purses: int = 0
 
 
-def _prices(state: State) -> _At:
-    """Take the prices of the bound, or those of the LP where the two did not meet.
-
-    Columns that the LP uses lose nothing at its own prices; a good plan uses most of them.
-    """
-    value, prices = state.master.solve(state.pool)
-    if state.priced - value <= _MET * abs(value):
-        return _At(state.prices, state.reduced, state.priced, True)
-    reduced = state.pool.best_reduced(prices, len(state.oracles))
-    return _At(prices, reduced, float(state.resources.limit @ prices) + float(reduced.sum()), False)
-
-
 def meeting(state: State) -> None:
-    """Improve the choice and the bound until the gap is closed, or there are too many ways to look at."""
+    """Improve the choice and the bound until the gap is closed, or there are too many ways to look at.
+
+    Where bound and LP do not meet, the LP's prices are tried too: columns that it uses lose nothing
+    there, and a good plan uses most of them.
+    """
     if not len(state.oracles) or not np.isfinite(state.priced):
         return
-    at = _prices(state)
+    _meet_at(state, _At(state.prices, state.reduced, state.priced, True))
+    value, prices = state.master.solve(state.pool)
+    if not state.over and state.priced - value > _MET * abs(value):
+        reduced = state.pool.best_reduced(prices, len(state.oracles))
+        bound = float(state.resources.limit @ prices) + float(reduced.sum())
+        _meet_at(state, _At(prices, reduced, bound, False))
+
+
+def _meet_at(state: State, at: _At) -> None:
     purses = _purses(state, at.prices)
     at = replace(at, purses=purses.shape[1])
     limits = state.resources.limit @ purses[:, :-1]
@@ -103,7 +103,7 @@ def meeting(state: State) -> None:
         if at.proven and not hard:
             state.prove(listed.base - min(found.least, window))
         _take(state, listed, both, found)
-        if window >= room:
+        if window >= room or (hard and not len(found.loss)):
             break
         window *= _GROWS
 
