@@ -14,6 +14,8 @@ from libra_plan.planner.solvers.colgen.state import State
 
 __all__ = ["choose"]
 
+_FEW_TASKS = 100  # of more, many columns are tied: HiGHS finds a plan sooner than large halves
+_WAYS, _SOME_WAYS = 8_000_000, 1_000_000  # looked at in one window of halves
 _TOGETHER = 14  # tasks that are chosen anew at a time
 _PART_S = 0.5
 _MOST_LOOKED_AT = 16  # times `every_limit`
@@ -27,10 +29,13 @@ def choose(state: State) -> None:
     What is left of the gap after the first two is closed by a complete search over all columns
     that a better plan may use, in growing windows below the bound.
     """
+    few = len(state.oracles) <= _FEW_TASKS
     if not state.over:
-        meeting(state)
+        meeting(state, _WAYS if few else _SOME_WAYS)
     if not state.over:
         _near_prices(state)
+    if not state.over and not few:
+        meeting(state, _WAYS)
     many = len(state.oracles) > _TOGETHER  # else every choice is among all tasks already
     if many and not state.over:
         _improve(state, tries=60)

@@ -29,9 +29,8 @@ _MET = 1e-7
 _PURSES = 6  # every one doubles the cells that a way looks into
 _COLUMNS = 20_000  # partial columns of one task looked at
 _OF_HARD = 60  # columns listed of a task that has more than can be looked at
-_WAYS = 8_000_000  # ways of halves looked at in a window
 _PAIRS = 10_000_000
-_FEW_PAIRS = 1_000_000
+_FEW_PAIRS = 5_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,23 +57,23 @@ class _At:
     purses: int = 0
 
 
-def meeting(state: State) -> None:
-    """Improve the choice and the bound until the gap is closed, or there are too many ways to look at.
+def meeting(state: State, ways: int) -> None:
+    """Improve the choice and the bound until the gap is closed, or a window has too many ways to look at.
 
     Where bound and LP do not meet, the LP's prices are tried too: columns that it uses lose nothing
     there, and a good plan uses most of them.
     """
     if not len(state.oracles) or not np.isfinite(state.priced):
         return
-    _meet_at(state, _At(state.prices, state.reduced, state.priced, True))
+    _meet_at(state, _At(state.prices, state.reduced, state.priced, True), ways)
     value, prices = state.master.solve(state.pool)
     if not state.over and state.priced - value > _MET * abs(value):
         reduced = state.pool.best_reduced(prices, len(state.oracles))
         bound = float(state.resources.limit @ prices) + float(reduced.sum())
-        _meet_at(state, _At(prices, reduced, bound, False))
+        _meet_at(state, _At(prices, reduced, bound, False), ways)
 
 
-def _meet_at(state: State, at: _At) -> None:
+def _meet_at(state: State, at: _At, most: int) -> None:
     purses = _purses(state, at.prices)
     at = replace(at, purses=purses.shape[1])
     limits = state.resources.limit @ purses[:, :-1]
@@ -94,16 +93,21 @@ def _meet_at(state: State, at: _At) -> None:
                 state.prove(listed.base)
         room = listed.base - state.objective
         window = min(window, room)
-        both = halves(listed.columns, window, limits, _WAYS) if room > 0 else None
+        both = halves(listed.columns, window, limits, most) if room > 0 else None
         if both is None or state.over:
             break
-        found = _pairs(state, both, limits, window, room)
+        found = meet(both, limits, window, state.resources.fitting, _PAIRS)
         if found is None:
             break
         if at.proven and not hard:
             state.prove(listed.base - min(found.least, window))
+        before = state.objective
         _take(state, listed, both, found)
-        if window >= room or (hard and not len(found.loss)):
+        if state.objective == before and not state.over:
+            found = _beyond(state, both, state.inner.limit @ purses[:, :-1], window, room)
+            if found is not None:
+                _take(state, listed, both, found)
+        if window >= room or (hard and state.objective == before):
             break
         window *= _GROWS
 
@@ -175,17 +179,19 @@ def _near(state: State, task: Oracle, best: float, ones: Floats, window: float) 
     return None
 
 
-def _pairs(state: State, both: tuple[Half, Half], limits: Floats, window: float, room: float) -> Pairs | None:
-    """Find the best pairs within the window; when there are none, some of those beyond it."""
-    found = meet(both, limits, window, state.inner.fitting, _PAIRS)
-    if found is None or len(found.loss):
-        return found
+def _beyond(
+    state: State, both: tuple[Half, Half], limits: Floats, window: float, room: float
+) -> Pairs | None:
+    """Find the best pairs within the window, or some of those beyond it; None when there are none.
+
+    What was found lacking before is reckoned with here; it is not for proofs.
+    """
     wanted = state.limits.gap * abs(state.objective)
-    for width in (max(4 * window, wanted), max(20 * window, 5 * wanted)):
-        beyond = _some(state, both, limits, min(room, width)) if width > window else None
-        if beyond is not None and len(beyond.loss):
-            return replace(beyond, least=found.least)
-    return found
+    for width in (window, max(4 * window, wanted), max(20 * window, 5 * wanted)):
+        found = _some(state, both, limits, min(room, width))
+        if found is not None and len(found.loss):
+            return found
+    return None
 
 
 def _some(state: State, both: tuple[Half, Half], limits: Floats, width: float) -> Pairs | None:
@@ -202,6 +208,7 @@ def _some(state: State, both: tuple[Half, Half], limits: Floats, width: float) -
 
 def _take(state: State, listed: _Listed, both: tuple[Half, Half], found: Pairs) -> None:
     """Take the first pair with which nothing is lacking."""
+    inner = lacking = state.inner
     for first, second in zip(found.first, found.second, strict=True):
         ways = both[0].columns_of(int(first)) + both[1].columns_of(int(second))
         columns = [(task, listed.found[task][column]) for task, column in ways]
@@ -210,3 +217,6 @@ def _take(state: State, listed: _Listed, both: tuple[Half, Half], found: Pairs) 
         state.better(chosen)
         if state.late or state.objective > before:
             return
+        # Every one alike may lack the same: it is to be reckoned with once.
+        state.inner, lacking = inner, state.inner
+    state.inner = lacking

@@ -16,7 +16,7 @@ from libra_plan.planner.solvers.colgen.state import State
 __all__ = ["start"]
 
 _SAMPLE = 24  # tasks on which one price for all GPUs is looked for
-_ROUGH_GAP = 1e-3
+_ROUGH_GAP = 1e-4
 
 
 def start(state: State, prices: Floats | None) -> None:
