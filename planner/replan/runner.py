@@ -8,6 +8,7 @@ next run finishes what was cut off.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from libra_plan.errors import ManifestError, StateError
 from libra_plan.planner.manifests.build import build_manifest, says_the_same
 from libra_plan.planner.manifests.document import manifest_to_json
 from libra_plan.planner.manifests.manifest import Manifest
-from libra_plan.planner.manifests.store import CURRENT, read_current, write_manifest
+from libra_plan.planner.manifests.store import CURRENT, read_current, write_atomically, write_manifest
 from libra_plan.planner.problem import Problem
 from libra_plan.planner.replan.beliefs import option_of
 from libra_plan.planner.replan.decision import Decision
@@ -33,8 +34,10 @@ from libra_plan.planner.replan.state_store import StateStore
 from libra_plan.planner.replan.window import Now, Seen, Window
 from libra_plan.profiles.schema import WorkloadFile
 
-__all__ = ["Report", "World", "one_look", "recover"]
+__all__ = ["BATCHES", "Report", "World", "one_look", "recover"]
 
+BATCHES = "batch_steps.json"
+"""Beside the manifest: the batch settings of the last look that stepped some."""
 _FORGET_EVERY = 100
 
 
@@ -73,7 +76,11 @@ def recover(folder: Path, store: StateStore) -> tuple[str, ...]:
     """Finish what a killed run decided: write its manifest if the old one is still there."""
     notes = []
     for row in store.pending():
-        assert row.manifest is not None
+        if row.manifest is None:
+            _write_batches(folder, store.decision(row.id))
+            store.settle(row.id, "applied")
+            notes.append(f"look {row.id} was decided and is now applied")
+            continue
         current = read_current(folder).manifest
         there = None if current is None else current.metadata.digest
         if there == row.manifest:
@@ -119,7 +126,7 @@ def one_look(
     outcome = "kept" if looked.decision.plan is None and not looked.decision.batch_steps else "applied"
     if dry_run and outcome == "applied":
         outcome = "dry-run"
-    pending = outcome == "applied" and manifest is not None
+    pending = outcome == "applied"
     number = store.record(
         inputs,
         state,
@@ -133,14 +140,23 @@ def one_look(
     generation = parent.metadata.generation
     if pending and manifest is not None:
         write_manifest(folder, manifest)
-        store.settle(number, "applied")
         generation = manifest.metadata.generation
+    elif pending:
+        _write_batches(folder, looked.decision)
+    if pending:
+        store.settle(number, "applied")
     note_outcomes(store, number, _realised(world.today or world.problem, world.window))
     forget_removed(store, (held.task for held in looked.problem.running))
     if number % _FORGET_EVERY == 0:
         gone = store.forget(policy.retention, inputs.now.wall_s)
         notes += [f"{gone} looks are past their retention and were dropped"] if gone else []
     return Report(number, looked.decision, outcome, generation, looked.problem.horizon_s, tuple(notes))
+
+
+def _write_batches(folder: Path, decision: Decision) -> None:
+    """Put the batch settings that were decided for where training loops can read them."""
+    steps = [msgspec.to_builtins(step) for step in decision.batch_steps]
+    write_atomically(folder / BATCHES, (json.dumps(steps, indent=2, allow_nan=False) + "\n").encode())
 
 
 def _manifest(looked: Looked, parent: Manifest, workload: WorkloadFile | None) -> Manifest | None:

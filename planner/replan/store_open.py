@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 from contextlib import suppress
 from pathlib import Path
 
@@ -37,6 +38,17 @@ def open_engine(where: Path | str, *, create: bool = True) -> Engine:
     _check_header(where)
     engine = _sqlite(where)
     try:
+        _check_content(engine, where)
+        migrate(engine)
+    except BaseException:
+        engine.dispose()
+        raise
+    return engine
+
+
+def _check_content(engine: Engine, where: Path) -> None:
+    """Refuse a database that is damaged or not ours."""
+    try:
         with engine.connect() as connection:
             owner = connection.execute(text("PRAGMA application_id")).scalar()
             said = connection.execute(text("PRAGMA quick_check(1)")).scalar()
@@ -48,8 +60,6 @@ def open_engine(where: Path | str, *, create: bool = True) -> Engine:
         raise StateError(
             "this database is not libra-plan's", got=f"application_id {owner}", where=Where(shown(where))
         )
-    migrate(engine)
-    return engine
 
 
 def damaged(where: Path, what: object) -> StateError:
@@ -67,8 +77,6 @@ def _by_url(url: str) -> Engine:
     try:
         parsed: URL = make_url(url)
         engine = create_engine(parsed, pool_pre_ping=True)
-        with engine.connect():
-            pass
     except (ArgumentError, NoSuchModuleError) as problem:
         raise StateError(
             "this is no database URL that can be used",
@@ -81,12 +89,16 @@ def _by_url(url: str) -> Engine:
             got=problem.name,
             way_out="pip install 'libra-plan[postgres]'",
         ) from None
+    try:
+        migrate(engine)
     except DBAPIError as problem:
+        engine.dispose()
         first = str(problem.orig).strip().splitlines()[0]
-        raise StateError(
-            "the database cannot be reached", got=first, where=Where(parsed.render_as_string())
-        ) from None
-    migrate(engine)
+        where = Where(parsed.render_as_string())
+        raise StateError("the database cannot be reached", got=first, where=where) from None
+    except BaseException:
+        engine.dispose()
+        raise
     return engine
 
 
@@ -104,12 +116,13 @@ def _sqlite(path: Path) -> Engine:
     engine = create_engine(URL.create("sqlite", database=os.fspath(path)))
 
     @event.listens_for(engine, "connect")
-    def _settings(connection: object, _: object) -> None:
-        cursor = connection.cursor()  # type: ignore[attr-defined]
-        cursor.execute("PRAGMA busy_timeout=10000")
-        cursor.execute("PRAGMA journal_mode=WAL")
-        cursor.execute("PRAGMA synchronous=FULL")
-        cursor.close()
+    def _settings(connection: sqlite3.Connection, _: object) -> None:
+        try:
+            for setting in ("busy_timeout=10000", "journal_mode=WAL", "synchronous=FULL"):
+                connection.execute(f"PRAGMA {setting}").close()
+        except BaseException:
+            connection.close()
+            raise
 
     return engine
 

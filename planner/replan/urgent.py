@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from libra_plan.planner.plan import QueuedTask
-from libra_plan.planner.replan.choose import Freedom, choose, plan_of
+from libra_plan.planner.replan.choose import Freedom, Proposal, choose, plan_of
 from libra_plan.planner.replan.decision import Decision, Rung
 from libra_plan.planner.replan.desk import Desk
 from libra_plan.planner.replan.events import urgent_tasks
-from libra_plan.planner.replan.market import charged, prices_of
+from libra_plan.planner.replan.market import Floats, charged, prices_of
 from libra_plan.planner.replan.outcome import Outcome, keep, prices_by_name, require_sound
-from libra_plan.planner.replan.rule import directions, weigh
+from libra_plan.planner.replan.rule import directions, over_caps, weigh
 
 __all__ = ["left_waiting", "movable", "urgent", "why_of"]
 
@@ -29,6 +31,7 @@ def urgent(desk: Desk) -> Outcome | None:
     ]
     prices = prices_of(desk.market, dict(desk.state.prices)) if desk.state.prices else None
     found = choose(desk.market, values, Freedom(frozen, desk.banned), 0.0, prices)
+    found = _wider(desk, free, values, found)
     weighed = weigh(desk.market, found.chosen, values, desk.doubts, desk.inputs.policy.trust.confidence)
     if not directions(desk.market, found.chosen):
         return None
@@ -50,6 +53,19 @@ def urgent(desk: Desk) -> Outcome | None:
         orders=_orders(desk),
     )
     return Outcome(decision, None, prices_by_name(desk, found), desk.state.batches)
+
+
+def _wider(desk: Desk, free: frozenset[int], values: Sequence[Floats], found: Proposal) -> Proposal:
+    """Let others make room when something broken has no place left: within caps, stays and checkpoints."""
+    homeless = [t for t in free if desk.market.tasks[t].broken and t not in found.chosen]
+    if not homeless:
+        return found
+    policy = desk.inputs.policy
+    wide = choose(desk.market, values, desk.freedom(), policy.rule.keep_within, found.prices)
+    weighed = weigh(desk.market, wide.chosen, values, desk.doubts, policy.trust.confidence)
+    broken = frozenset(task.id for task in desk.market.tasks if task.broken)
+    better = wide.value > found.value + 1e-9
+    return wide if better and over_caps(desk.problem, weighed.moves, policy.caps, broken) is None else found
 
 
 def movable(desk: Desk) -> frozenset[int]:

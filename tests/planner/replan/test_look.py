@@ -189,6 +189,20 @@ def test_a_node_lost_is_replanned_at_once_and_survivors_stay() -> None:
     assert all(gpu.node != gone for gpu in used)
 
 
+def test_room_is_made_for_a_broken_task_on_the_same_look() -> None:
+    """What is left of its node is too small for it: another task shrinks for it at once."""
+    heavy = replace(scaling("heavy", 100.0, 0.9, 4, weight=5.0), min_gpus=4, max_gpus=4)
+    problem = running_best(world(8, [heavy, scaling("light", 100.0, 0.5, 8)]))
+    loop = Loop(problem)
+    loop.look()
+    assert loop.gpus("light") == 4
+    held = next(each for each in loop.problem.running if each.task == "heavy")
+    lost = held.roles[0].replicas[0][0]
+    looked = loop.look(events=(Event(EventKind.GPU_LOST, gpu=lost),))
+    assert {move.task: move.action for move in looked.decision.moves}["light"] == "shrink"
+    assert (loop.gpus("heavy"), loop.gpus("light")) == (4, 3)
+
+
 def test_a_gpu_seen_off_the_bus_stays_out_until_it_is_said_to_be_back() -> None:
     """A029: the next look has no XID any more, and still the GPU is not used."""
     loop = Loop(two_tasks())
