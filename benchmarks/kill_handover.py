@@ -33,7 +33,7 @@ from handover_cases import Case, Placement, case
 from libra_plan.planner.handover.goal import Deadlines
 from libra_plan.planner.handover.journal import JOURNAL, Journal, read_journal
 from libra_plan.planner.handover.records import Entry, Record
-from libra_plan.planner.launch_handover import apply, resume
+from libra_plan.planner.launch.apply import apply, resume
 from libra_plan.planner.manifests.manifest import Manifest
 
 SHAPES: tuple[Placement, ...] = (

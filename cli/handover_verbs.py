@@ -15,8 +15,8 @@ from libra_plan.errors import InputError, LaunchError
 
 if TYPE_CHECKING:
     from libra_plan.planner.handover.forecast import StepForecast
-    from libra_plan.planner.launch_handover import HandOverReport, Settings
-    from libra_plan.planner.launch_status import StatusReport
+    from libra_plan.planner.launch.apply import HandOverReport, Settings
+    from libra_plan.planner.launch.status import StatusReport
     from libra_plan.planner.manifests.manifest import Manifest
 
 __all__ = ["register", "start_detached"]
@@ -81,8 +81,8 @@ def apply(
     form: FormOption = Form.TABLE,
 ) -> None:
     """Move to a manifest, or go on with an unfinished hand-over."""
-    from libra_plan.planner.launch_handover import apply as run
-    from libra_plan.planner.launch_handover import resume
+    from libra_plan.planner.launch.apply import apply as run
+    from libra_plan.planner.launch.apply import resume
 
     if manifest is not None and back:
         raise InputError("--back goes to what ran before and takes no manifest", got=manifest)
@@ -101,7 +101,7 @@ def start_detached(
     manifest: Manifest, folder: Path, node: str | None, unknown_gpus: bool, yes: bool, form: Form
 ) -> None:
     """Start a manifest's roles so that they outlive this command."""
-    from libra_plan.planner.launch_handover import apply as run
+    from libra_plan.planner.launch.apply import apply as run
 
     settings = _settings(False, unknown_gpus, None, 30.0, None)
     with writing(folder):
@@ -117,7 +117,7 @@ def stop(
     form: FormOption = Form.TABLE,
 ) -> None:
     """Save and stop."""
-    from libra_plan.planner.launch_handover import stop as run
+    from libra_plan.planner.launch.apply import stop as run
 
     settings = _settings(force, True, checkpoint_wait, 30.0, None)
     with writing(folder):
@@ -133,8 +133,8 @@ def _settings(
     profiles: Path | None,
 ) -> Settings:
     from libra_plan.planner.handover.goal import Deadlines
-    from libra_plan.planner.launch_gpus import gpus_free
-    from libra_plan.planner.launch_handover import Settings
+    from libra_plan.planner.launch.apply import Settings
+    from libra_plan.planner.launch.gpus import gpus_free
     from libra_plan.profiles.switch_costs import STORE
 
     return Settings(
@@ -234,7 +234,7 @@ def _costs(report: HandOverReport) -> list[str]:
 
 def status(folder: Folder = RUN_FOLDER, form: FormOption = Form.TABLE) -> None:
     """Look, and name differences."""
-    from libra_plan.planner.launch_status import status as look
+    from libra_plan.planner.launch.status import status as look
 
     report = look(folder)
     if form is Form.TABLE:

@@ -15,8 +15,8 @@ from libra_plan.cli.plan_verbs import Form
 from libra_plan.errors import InputError, LaunchError
 
 if TYPE_CHECKING:
-    from libra_plan.planner.launch import AgentExit, LaunchReport
-    from libra_plan.planner.launch_host import AgentState
+    from libra_plan.planner.launch.host import AgentState
+    from libra_plan.planner.launch.launch import AgentExit, LaunchReport
 
 __all__ = ["register"]
 
@@ -157,8 +157,8 @@ def launch(
             raise InputError("--detach starts all tasks of a manifest", got=f"--task {task[0]}")
         start_detached(read_manifest_at(manifest), folder, node, unknown_gpus, yes, form)
         return
-    from libra_plan.planner.launch import launch as run
-    from libra_plan.planner.launch_gpus import gpus_free
+    from libra_plan.planner.launch.gpus import gpus_free
+    from libra_plan.planner.launch.launch import launch as run
 
     if yes:
         with writing(folder):
@@ -188,7 +188,7 @@ def launch(
 
 def _tell(one: AgentState | AgentExit) -> None:
     """Say at once what was started and what has ended: a launch may take days."""
-    from libra_plan.planner.launch import AgentExit
+    from libra_plan.planner.launch.launch import AgentExit
 
     if isinstance(one, AgentExit):
         render.note(f"ended: {one.task}/{one.role}: {one.outcome}")

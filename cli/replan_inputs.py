@@ -51,7 +51,7 @@ class Sources:
 
 def now() -> Now:
     """Read both clocks: the wall's, and that of this boot."""
-    from libra_plan.planner.launch_supervisor import boot_clock
+    from libra_plan.planner.launch.supervisor import boot_clock
     from libra_plan.planner.replan.window import Now
 
     return Now(time.time(), boot_clock(), _boot())  # noqa: TID251 - the one place where the loop meets a clock

@@ -11,10 +11,10 @@ import handover_cases
 import pytest
 from cli_run import program, train_task, write_workload
 
-from libra_plan.planner import launch_host as host
 from libra_plan.planner.handover import records as r
 from libra_plan.planner.handover.journal import open_journal, read_journal
 from libra_plan.planner.handover.state import state_of
+from libra_plan.planner.launch import host
 from libra_plan.profiles.switch_costs import STORE
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

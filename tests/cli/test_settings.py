@@ -7,7 +7,7 @@ import json
 import pytest
 from launch_cases import TEN
 
-from libra_plan.planner.launch_host import MARK
+from libra_plan.planner.launch.host import MARK
 from libra_plan.planner.manifests.agents import agents_of
 
 

@@ -34,7 +34,7 @@ from libra_plan.planner.problem import (
 from libra_plan.planner.solvers.base import SolveParams
 from libra_plan.planner.solvers.solve import solve
 from libra_plan.planner.verify import verify
-from libra_plan.planner.verify_reference import reference_is_cheap, reference_steps_per_s
+from libra_plan.planner.verify.reference import reference_is_cheap, reference_steps_per_s
 
 pytestmark = pytest.mark.slow
 

@@ -15,7 +15,7 @@ from libra_plan.models.parallelism import Layout
 from libra_plan.models.quantities import Estimate, Origin
 from libra_plan.models.sharing import on_seat
 from libra_plan.models.topology import Cluster, GpuId
-from libra_plan.planner.launch_host import check_visible
+from libra_plan.planner.launch.host import check_visible
 from libra_plan.planner.manifests.agents import agents_of
 from libra_plan.planner.manifests.base import find_emitter
 from libra_plan.planner.manifests.build import build_manifest

@@ -18,14 +18,14 @@ import plans
 import psutil
 
 import libra_plan
-from libra_plan.planner import launch_host as host
 from libra_plan.planner.handover.goal import Deadlines
 from libra_plan.planner.handover.journal import read_journal
 from libra_plan.planner.handover.state import State, state_of
 from libra_plan.planner.handover.worker import latest_complete
-from libra_plan.planner.launch_handover import Settings
-from libra_plan.planner.launch_host import GpuReport, GpuState
-from libra_plan.planner.launch_processes import START_MARK, live_starts
+from libra_plan.planner.launch import host
+from libra_plan.planner.launch.apply import Settings
+from libra_plan.planner.launch.host import GpuReport, GpuState
+from libra_plan.planner.launch.processes import START_MARK, live_starts
 from libra_plan.planner.manifests.agents import AgentOptions
 from libra_plan.planner.manifests.build import build_manifest
 from libra_plan.planner.manifests.manifest import GpuEntry, Manifest

@@ -13,7 +13,7 @@ from math import prod
 from libra_plan.models.topology import Cluster
 from libra_plan.planner.plan import MemoryMode
 from libra_plan.planner.problem import CouplingKind, Policy, Problem, Role, StageOption, Task
-from libra_plan.planner.verify_rules import Turn, arrangement_of, column_peak_mib, step_times
+from libra_plan.planner.verify.rules import Turn, arrangement_of, column_peak_mib, step_times
 
 __all__ = ["blocks_needed", "reference_is_cheap", "reference_steps_per_s"]
 

@@ -15,16 +15,16 @@ from pathlib import Path
 import psutil
 
 from libra_plan.errors import LaunchError
-from libra_plan.planner import launch_host as host
 from libra_plan.planner.handover import checks, costs, moves
 from libra_plan.planner.handover import records as r
 from libra_plan.planner.handover.goal import Deadlines, Goal
 from libra_plan.planner.handover.journal import Journal, open_journal, read_journal
 from libra_plan.planner.handover.plans import keep_plan, read_plan
 from libra_plan.planner.handover.state import State, state_of
-from libra_plan.planner.launch_host import GpuCheck
-from libra_plan.planner.launch_processes import live_starts
-from libra_plan.planner.launch_supervisor import Host, Supervisor, boot_clock
+from libra_plan.planner.launch import host
+from libra_plan.planner.launch.host import GpuCheck
+from libra_plan.planner.launch.processes import live_starts
+from libra_plan.planner.launch.supervisor import Host, Supervisor, boot_clock
 from libra_plan.planner.manifests.agents import AgentOptions, agents_of
 from libra_plan.planner.manifests.check import require_sound
 from libra_plan.planner.manifests.document import manifest_to_json

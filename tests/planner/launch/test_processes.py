@@ -10,9 +10,9 @@ import psutil
 import pytest
 from handover_cases import wait_for
 
-from libra_plan.planner import launch_processes as processes
-from libra_plan.planner.launch_host import MARK, still_runs
-from libra_plan.planner.launch_processes import START_MARK, start_held
+from libra_plan.planner.launch import processes
+from libra_plan.planner.launch.host import MARK, still_runs
+from libra_plan.planner.launch.processes import START_MARK, start_held
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 

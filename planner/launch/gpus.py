@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from libra_plan.errors import InputError
-from libra_plan.planner.launch_host import GpuReport, GpuState
+from libra_plan.planner.launch.host import GpuReport, GpuState
 from libra_plan.planner.manifests.manifest import GpuEntry
 from libra_plan.planner.telemetry.nvml import Card, read_cards
 

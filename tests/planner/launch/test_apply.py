@@ -17,15 +17,15 @@ import pytest
 from handover_cases import TRAINER, case, wait_for
 
 from libra_plan.errors import LaunchError, LockedError
-from libra_plan.planner import launch_host as host
 from libra_plan.planner.handover import records as r
 from libra_plan.planner.handover.goal import Deadlines
 from libra_plan.planner.handover.journal import read_journal
 from libra_plan.planner.handover.worker import latest_complete
-from libra_plan.planner.launch import launch
-from libra_plan.planner.launch_handover import apply, resume, stop
-from libra_plan.planner.launch_host import GpuReport, GpuState
-from libra_plan.planner.launch_processes import START_MARK
+from libra_plan.planner.launch import host
+from libra_plan.planner.launch.apply import apply, resume, stop
+from libra_plan.planner.launch.host import GpuReport, GpuState
+from libra_plan.planner.launch.launch import launch
+from libra_plan.planner.launch.processes import START_MARK
 from libra_plan.planner.manifests.document import manifest_to_json, read_manifest, seal
 from libra_plan.planner.manifests.manifest import JointEntry
 from libra_plan.planner.manifests.store import lock_folder
@@ -427,7 +427,7 @@ def test_a_role_that_was_being_started_when_the_supervisor_died_never_runs(lab):
         "import os, signal, sys, pathlib; sys.path.insert(0, sys.argv[2])\n"
         "from handover_cases import Case\n"
         "from libra_plan.planner.handover.journal import Journal\n"
-        "from libra_plan.planner.launch_handover import apply\n"
+        "from libra_plan.planner.launch.apply import apply\n"
         "from libra_plan.planner.manifests.document import read_manifest\n"
         "append, folder = Journal.append, pathlib.Path(sys.argv[1])\n"
         "def doomed(self, record):\n"

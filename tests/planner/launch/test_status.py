@@ -12,12 +12,12 @@ import pytest
 from handover_cases import OPTIONS, case, wait_for
 
 from libra_plan.errors import InputError
-from libra_plan.planner import launch_host as host
 from libra_plan.planner.handover import records as r
 from libra_plan.planner.handover.journal import open_journal
-from libra_plan.planner.launch_handover import apply
-from libra_plan.planner.launch_processes import START_MARK
-from libra_plan.planner.launch_status import status
+from libra_plan.planner.launch import host
+from libra_plan.planner.launch.apply import apply
+from libra_plan.planner.launch.processes import START_MARK
+from libra_plan.planner.launch.status import status
 from libra_plan.planner.telemetry.nvml import Card
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

@@ -13,8 +13,8 @@ import psutil
 import pytest
 
 from libra_plan.errors import InputError, LaunchError
-from libra_plan.planner import launch_gpus
-from libra_plan.planner.launch_host import (
+from libra_plan.planner.launch import gpus as launch_gpus
+from libra_plan.planner.launch.host import (
     MARK,
     AgentState,
     GpuReport,

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 from libra_plan.planner.plan import Column, CpuShare, JointRun, PlacedRole, Plan, Pool, RunningTask
 from libra_plan.planner.problem import CouplingKind, Problem, Role, Sharing, SharingKind, Task
-from libra_plan.planner.verify_column import check_filled
-from libra_plan.planner.verify_rules import Times, Turn, Violation, arrangement_of, turns_of
+from libra_plan.planner.verify.column import check_filled
+from libra_plan.planner.verify.rules import Times, Turn, Violation, arrangement_of, turns_of
 
 __all__ = ["Whole", "check_joint", "check_whole", "joint_times", "wholes"]
 

@@ -13,10 +13,10 @@ from itertools import combinations
 from libra_plan.models.topology import Cluster, GpuId
 from libra_plan.planner.plan import PlacedRole, Plan, Pool, RunningTask
 from libra_plan.planner.problem import Problem, Task
-from libra_plan.planner.verify_column import check_form, check_limits, check_price
-from libra_plan.planner.verify_joint import Whole, check_joint, check_whole, joint_times, wholes
-from libra_plan.planner.verify_proof import check_proof
-from libra_plan.planner.verify_rules import Violation, host_per_gpu, role_of, turns_of
+from libra_plan.planner.verify.column import check_form, check_limits, check_price
+from libra_plan.planner.verify.joint import Whole, check_joint, check_whole, joint_times, wholes
+from libra_plan.planner.verify.proof import check_proof
+from libra_plan.planner.verify.rules import Violation, host_per_gpu, role_of, turns_of
 
 __all__ = ["Violation", "verify"]
 

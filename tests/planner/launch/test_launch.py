@@ -18,9 +18,9 @@ import pytest
 
 import libra_plan
 from libra_plan.errors import LaunchError, LockedError
-from libra_plan.planner import launch_host as host
-from libra_plan.planner.launch import launch
-from libra_plan.planner.launch_host import read_state
+from libra_plan.planner.launch import host
+from libra_plan.planner.launch.host import read_state
+from libra_plan.planner.launch.launch import launch
 from libra_plan.planner.manifests.agents import AgentOptions
 from libra_plan.planner.manifests.document import manifest_to_json
 from libra_plan.planner.manifests.store import lock_folder
@@ -295,7 +295,7 @@ def test_a_launch_killed_outright_leaves_a_record_to_find_its_roles_by(tmp_path)
     path = tmp_path / "manifest.json"
     path.write_text(manifest_to_json(cpu_manifest("import time; time.sleep(60)")), encoding="utf-8")
     code = (
-        "import sys; from pathlib import Path; from libra_plan.planner.launch import launch;"
+        "import sys; from pathlib import Path; from libra_plan.planner.launch.launch import launch;"
         "from libra_plan.planner.manifests.document import read_manifest;"
         "launch(read_manifest(Path(sys.argv[1])), folder=Path(sys.argv[2]), dry_run=False)"
     )
@@ -317,7 +317,7 @@ def test_a_launch_killed_before_it_recorded_a_role_finds_it_by_its_mark(tmp_path
     path = tmp_path / "manifest.json"
     path.write_text(manifest_to_json(cpu_manifest("import time; time.sleep(60)")), encoding="utf-8")
     code = (
-        "import os, signal, sys; from pathlib import Path; from libra_plan.planner import launch;"
+        "import os, signal, sys; from pathlib import Path; from libra_plan.planner.launch import launch;"
         "from libra_plan.planner.manifests.document import read_manifest;"
         "launch._Run._record = lambda *_: os.kill(os.getpid(), signal.SIGKILL);"
         "launch.launch(read_manifest(Path(sys.argv[1])), folder=Path(sys.argv[2]), dry_run=False)"

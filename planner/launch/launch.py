@@ -20,10 +20,10 @@ import msgspec
 import psutil
 
 from libra_plan.errors import LaunchError
-from libra_plan.planner import launch_host as host
 from libra_plan.planner.handover.journal import read_journal
 from libra_plan.planner.handover.state import state_of
-from libra_plan.planner.launch_host import AgentState, GpuCheck, GpuReport, LaunchState
+from libra_plan.planner.launch import host
+from libra_plan.planner.launch.host import AgentState, GpuCheck, GpuReport, LaunchState
 from libra_plan.planner.manifests.agents import Agent, AgentOptions, agents_of
 from libra_plan.planner.manifests.check import require_sound
 from libra_plan.planner.manifests.manifest import Lifecycle, Manifest

@@ -10,11 +10,11 @@ from pathlib import Path
 import psutil
 
 from libra_plan.errors import InputError
-from libra_plan.planner import launch_host as host
 from libra_plan.planner.handover.journal import read_journal
 from libra_plan.planner.handover.plans import read_plan
 from libra_plan.planner.handover.state import Process, State, state_of
-from libra_plan.planner.launch_processes import START_MARK, live_starts
+from libra_plan.planner.launch import host
+from libra_plan.planner.launch.processes import START_MARK, live_starts
 from libra_plan.planner.manifests.agents import Agent, AgentOptions, agents_of
 from libra_plan.planner.manifests.manifest import Manifest
 from libra_plan.planner.telemetry.nvml import Card, read_cards

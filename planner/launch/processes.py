@@ -18,7 +18,7 @@ from pathlib import Path
 import psutil
 
 from libra_plan.planner.handover.state import Process
-from libra_plan.planner.launch_host import marked_processes, still_runs
+from libra_plan.planner.launch.host import marked_processes, still_runs
 
 __all__ = [
     "START_MARK",

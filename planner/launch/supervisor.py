@@ -12,15 +12,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from libra_plan.errors import LaunchError
-from libra_plan.planner import launch_host as host
-from libra_plan.planner import launch_processes as processes
 from libra_plan.planner.handover import checkpoints, moves
 from libra_plan.planner.handover import records as r
 from libra_plan.planner.handover.goal import Deadlines, Goal
 from libra_plan.planner.handover.journal import Journal
 from libra_plan.planner.handover.moves import Act, Action
 from libra_plan.planner.handover.state import Process, after, state_of
-from libra_plan.planner.launch_host import GpuCheck, GpuState
+from libra_plan.planner.launch import host, processes
+from libra_plan.planner.launch.host import GpuCheck, GpuState
 from libra_plan.planner.manifests.agents import Agent
 from libra_plan.planner.manifests.manifest import Manifest, NodeEntry, Transition
 

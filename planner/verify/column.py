@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from libra_plan.models.topology import Cluster, GpuId
 from libra_plan.planner.plan import Column, MemoryMode, Pool, RunningTask
 from libra_plan.planner.problem import CouplingKind, StageOption, Task
-from libra_plan.planner.verify_reference import blocks_needed
-from libra_plan.planner.verify_rules import (
+from libra_plan.planner.verify.reference import blocks_needed
+from libra_plan.planner.verify.rules import (
     Times,
     Violation,
     arrangement_of,

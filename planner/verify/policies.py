@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from libra_plan.planner.plan import Column, DeadlineSlack, Plan
 from libra_plan.planner.problem import Policy, Problem, Task
-from libra_plan.planner.verify_rules import Violation, close
+from libra_plan.planner.verify.rules import Violation, close
 
 __all__ = ["check_policies"]
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from libra_plan.planner.plan import Plan, RunningTask, Status
 from libra_plan.planner.problem import LEAST_KEPT, HeldTask, Policy, Problem
-from libra_plan.planner.verify_policies import check_policies
-from libra_plan.planner.verify_reference import reference_is_cheap, reference_steps_per_s
-from libra_plan.planner.verify_rules import Violation, close
+from libra_plan.planner.verify.policies import check_policies
+from libra_plan.planner.verify.reference import reference_is_cheap, reference_steps_per_s
+from libra_plan.planner.verify.rules import Violation, close
 
 __all__ = ["check_proof"]
 
