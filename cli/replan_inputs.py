@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 from libra_plan.cli import render
@@ -21,11 +22,13 @@ if TYPE_CHECKING:
     from libra_plan.planner.replan.runner import World
     from libra_plan.planner.replan.state import LoopState
     from libra_plan.planner.replan.window import CheckpointAge, Event, Load, Now, Progress, Seen, Window
+    from libra_plan.planner.telemetry.sample import Sample
     from libra_plan.planner.telemetry.work_windows import WorkWindow
     from libra_plan.profiles.schema import TaskSpec, WorkloadFile
 
 __all__ = ["Sources", "now", "sense", "window_of"]
 
+Key = tuple[str, str]
 _TAIL_BYTES = 8 * 2**20
 _FATAL_XIDS = frozenset({79, 95})  # off the bus; memory error that could not be contained
 _TRAINING = ("actor_train", "critic_train", "reward_train")
@@ -94,7 +97,7 @@ def sense(sources: Sources, parent: Manifest, book: TaskBook, state: LoopState) 
         for task in workload.tasks
         if not task.lifecycle.reshardable and any(role.kind in _TRAINING for role in task.roles)
     }
-    window = window_of(sources, workload, inputs.cluster, state)
+    window = window_of(sources, workload, problem, parent, state)
     return World(problem, window, workload, book.paused & set(wanted), frozenset(rigid), today)
 
 
@@ -104,26 +107,31 @@ def _of_wanted(problem: Problem) -> Problem:
     return replace(problem, running=running)
 
 
-def window_of(sources: Sources, workload: WorkloadFile, cluster: Cluster, state: LoopState) -> Window | None:
-    """Put the observations of all sources together; None when no source was named or has anything."""
+def window_of(
+    sources: Sources, workload: WorkloadFile, problem: Problem, parent: Manifest, state: LoopState
+) -> Window | None:
+    """Put the observations of all sources together; None when no source was named or has anything.
+
+    How old they are goes by counters and the file of observations: a monitor sees GPUs, not work.
+    """
     from libra_plan.planner.replan.window import Window
 
     told = _told(sources.observations)
     work = list(_recent(sources))
-    events = tuple(_gpu_events(sources, cluster))
-    if told is None and not work and not events:
+    samples = _samples(sources)
+    if told is None and not work and not samples:
         return None
     wall_s = now().wall_s
     ends = [window.utc_s for window in work if window.utc_s is not None]
-    until = max([*ends, *([told.until_s] if told else []), *([wall_s] if events else [])], default=wall_s)
+    until = max([*ends, *([told.until_s] if told else [])], default=0.0)
     own = Window(
         until,
         tuple(_seen(work, workload)),
-        tuple(_loads(work)),
+        tuple(_loads(work, _busy(samples, problem))),
         tuple(_progress(work, workload, state, wall_s)),
-        tuple(_checkpoints(workload.tasks, sources.working_folder, wall_s)),
+        tuple(_checkpoints(workload.tasks, parent, sources.working_folder, wall_s)),
         (),
-        events,
+        tuple(_gpu_events(samples, problem.cluster)),
     )
     return own if told is None else _joined(own, told, until)
 
@@ -179,11 +187,13 @@ def _has_files(path: Path) -> bool:
 
 def _of_role(work: Iterable[WorkWindow], workload: WorkloadFile) -> dict[tuple[str, str], list[WorkWindow]]:
     """Group windows by role, those of its lowest data-parallel rank only: ranks take steps together."""
-    only = {role.id: task.id for task in workload.tasks for role in task.roles}
+    names = [role.id for task in workload.tasks for role in task.roles]
+    only = {r.id: task.id for task in workload.tasks for r in task.roles if names.count(r.id) == 1}
     found: dict[tuple[str, str], list[WorkWindow]] = {}
     for window in work:
-        task = window.task or only.get(window.role, "")
-        found.setdefault((task, window.role), []).append(window)
+        task = window.task or only.get(window.role)
+        if task is not None:  # whose it is cannot be told where several tasks have such a role
+            found.setdefault((task, window.role), []).append(window)
     lowest = {key: min(each.dp_rank for each in group) for key, group in found.items()}
     return {key: [w for w in group if w.dp_rank == lowest[key]] for key, group in found.items()}
 
@@ -205,16 +215,35 @@ def _seen(work: Sequence[WorkWindow], workload: WorkloadFile) -> Iterator[Seen]:
             yield Seen(task, role, seconds / steps)
 
 
-def _loads(work: Sequence[WorkWindow]) -> Iterator[Load]:
+def _loads(work: Sequence[WorkWindow], busy: Mapping[Key, tuple[float, ...]]) -> Iterator[Load]:
+    """Tell of each role how stale its samples are, and how busy each of its GPUs is."""
     from libra_plan.planner.replan.window import Load
 
-    stalest: dict[tuple[str, str], float] = {}
+    stalest: dict[Key, float] = {}
     for window in work:
         if window.task and window.stalest is not None:
             key = (window.task, window.role)
             stalest[key] = max(stalest.get(key, 0.0), window.stalest)
-    for (task, role), staleness in sorted(stalest.items()):
-        yield Load(task, role, staleness=staleness)
+    for task, role in sorted({*stalest, *busy}):
+        yield Load(task, role, None, stalest.get((task, role)), busy.get((task, role), ()))
+
+
+def _busy(samples: Sequence[Sample], problem: Problem) -> dict[Key, tuple[float, ...]]:
+    """Give the mean utilization (0 to 1) of each GPU of roles that have their GPUs to themselves."""
+    seen: dict[str, list[float]] = {}
+    for sample in samples:
+        for gpu in sample.gpus:
+            if gpu.uuid and gpu.utilization_percent is not None:
+                seen.setdefault(gpu.uuid, []).append(gpu.utilization_percent / 100.0)
+    found: dict[Key, tuple[float, ...]] = {}
+    for held in problem.running:
+        groups = [role.share_group for role in held.roles]
+        for role in held.roles:
+            known = (problem.cluster.gpus.get(gpu) for gpus in role.replicas for gpu in gpus)
+            uuids = [gpu.uuid for gpu in known if gpu is not None and gpu.uuid in seen]
+            if uuids and groups.count(role.share_group) == 1:
+                found[held.task, role.role] = tuple(fmean(seen[uuid]) for uuid in uuids if uuid)
+    return found
 
 
 def _progress(
@@ -232,37 +261,42 @@ def _progress(
     yield from (Progress(task, done) for task, done in sorted(steps.items()))
 
 
-def _checkpoints(tasks: Iterable[TaskSpec], working: Path, wall_s: float) -> Iterator[CheckpointAge]:
+def _checkpoints(
+    tasks: Iterable[TaskSpec], parent: Manifest, working: Path, wall_s: float
+) -> Iterator[CheckpointAge]:
     """Give the age of each task's newest complete checkpoint; None where it has none."""
-    from libra_plan.planner.handover.worker import latest_complete
+    from libra_plan.planner.handover.checkpoints import newest
     from libra_plan.planner.replan.window import CheckpointAge
 
+    lifecycles = {task.id: task.lifecycle for task in parent.spec.tasks}
     for task in tasks:
-        folder = task.lifecycle.checkpoint_dir
-        newest = None if folder is None else latest_complete(working / folder)
-        if newest is None:
-            yield CheckpointAge(task.id, None)
-        else:
-            yield CheckpointAge(task.id, max(0.0, wall_s - newest.folder.stat().st_mtime))
+        folder, lifecycle = task.lifecycle.checkpoint_dir, lifecycles.get(task.id)
+        found = None if folder is None or lifecycle is None else newest(working / folder, lifecycle)
+        age_s = None if found is None else max(0.0, wall_s - found.folder.stat().st_mtime)
+        yield CheckpointAge(task.id, age_s)
 
 
-def _gpu_events(sources: Sources, cluster: Cluster) -> Iterator[Event]:
-    """Tell of GPUs that the monitor lost: off the bus, or after an error that no process survives."""
+def _samples(sources: Sources) -> list[Sample]:
+    """Read the end of the monitor's recording."""
     if sources.monitor is None or not sources.monitor.exists():
-        return
-    from libra_plan.errors import Where
-    from libra_plan.planner.replan.window import Event, EventKind
+        return []
     from libra_plan.planner.telemetry.playback import read_tail
+
+    return [played.sample for played in read_tail(sources.monitor, sources.window_s, [])]
+
+
+def _gpu_events(samples: Sequence[Sample], cluster: Cluster) -> Iterator[Event]:
+    """Tell of GPUs that the monitor lost: off the bus, or after an error that no process survives."""
+    from libra_plan.planner.replan.window import Event, EventKind
     from libra_plan.planner.telemetry.sample import GpuState
 
-    damaged: list[Where] = []
     by_uuid = {gpu.uuid: gpu.id for gpu in cluster.gpus.values() if gpu.uuid}
     said: dict[str, str] = {}
-    for played in read_tail(sources.monitor, sources.window_s, damaged):
-        for gpu in played.sample.gpus:
+    for sample in samples:
+        for gpu in sample.gpus:
             fatal = _FATAL_XIDS & set(gpu.xids or ())
             if gpu.uuid and (gpu.state is GpuState.LOST or fatal):
-                said[gpu.uuid] = f"XID {min(fatal)}" if fatal else "off the bus"
+                said[gpu.uuid] = f"XID {min(fatal)}" if fatal else said.get(gpu.uuid, "off the bus")
     for uuid, detail in sorted(said.items()):
         if uuid in by_uuid:
             yield Event(EventKind.GPU_LOST, gpu=by_uuid[uuid], detail=detail)
