@@ -95,7 +95,7 @@ def throughput(
     form: Annotated[RateForm, typer.Option("--format", help="How to write the result.")] = RateForm.TABLE,
 ) -> None:
     """Read, add up and print."""
-    from libra_plan.planner.telemetry.balance import balance_findings
+    from libra_plan.planner.telemetry.balance import imbalances
     from libra_plan.planner.telemetry.readers import ReaderFacts
     from libra_plan.planner.telemetry.throughput import Ledger
     from libra_plan.planner.telemetry.work_metrics import work_metrics
@@ -103,7 +103,7 @@ def throughput(
     rejected: list[Rejected] = []
     ledger = Ledger(every_s)
     windows = windows_of(recordings, reader, ReaderFacts(task, gpus, samples), rejected)
-    findings = list(balance_findings(_through(windows, ledger)))
+    unbalanced = list(imbalances(_through(windows, ledger)))
     totals = list(ledger.totals())
     if not totals:
         raise InputError(
@@ -116,10 +116,10 @@ def throughput(
     elif form is RateForm.TABLE:
         _print_rates(totals)
     else:
-        data = {"totals": totals, "stretches": list(ledger.rates()), "findings": findings}
+        data = {"totals": totals, "stretches": list(ledger.rates()), "unbalanced": unbalanced}
         render.print_data(render.as_data({**data, "left_out": rejected}), form.value)
-    for finding in findings:
-        render.note(f"warning: {finding.task}/{finding.role}: [{finding.code}] {finding.text}")
+    for one in unbalanced:
+        render.note(f"warning: {one.task}/{one.role}: [{one.code}] {one.text}")
     for each in rejected[:_SHOWN_REJECTED]:
         render.note(f"left out: {each.where}: {each.reason}")
     if len(rejected) > _SHOWN_REJECTED:

@@ -6,7 +6,7 @@ sequence advances one token per step, so the seconds of any schedule without idl
     T = a·steps + b·ΣL + k·ΣL·(P + L/2)
 
 with `steps` the number of steps in which anything runs: the longest response when all start at
-once (the closed form, checked exact against step-by-step simulation), and the makespan of list
+once (checked exact against step-by-step simulation), and the makespan of list
 scheduling when admission is limited: a sequence starts when a slot and room for its final context
 are free, in order. Tool waits break that, so they are simulated by event (`tool_waits.py`).
 """
@@ -29,7 +29,6 @@ from libra_plan.models.tool_waits import makespan_with_waits, simulated_turns
 
 __all__ = [
     "Trajectories",
-    "closed_form_s",
     "continuous_s",
     "decode_steps",
     "makespan_s",
@@ -103,12 +102,6 @@ def token_work_s(work: Trajectories, coefficients: DecodeCoefficients) -> FloatA
     decode = lengths * (coefficients.per_sequence_s + coefficients.per_token_s * contexts)
     result: FloatArray = decode + coefficients.per_prefill_s * work.prompt_tokens
     return result
-
-
-def closed_form_s(work: Trajectories, coefficients: DecodeCoefficients) -> float:
-    """Give the seconds of one replica that starts everything at once, without tool waits."""
-    longest = float(work.response_tokens.max())
-    return coefficients.fixed_s * longest + float(token_work_s(work, coefficients).sum())
 
 
 def decode_steps(lengths: Sequence[int], contexts: Sequence[int], admission: Admission) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["SleepCost", "sleep_cost", "transition_peak_mib"]
+__all__ = ["SleepCost", "sleep_cost"]
 
 MIB_PER_GIB = 1024.0
 
@@ -34,15 +34,3 @@ def sleep_cost(
     """
     gib = static_mib / MIB_PER_GIB
     return SleepCost(gib / to_host_gib_per_s, gib / to_device_gib_per_s, asleep_mib, static_mib)
-
-
-def transition_peak_mib(
-    leaving_static: float, leaving_asleep: float, entering_static: float, entering_asleep: float
-) -> float:
-    """Give the device peak of a switch in which the one role sleeps before the other wakes, MiB.
-
-    First the leaving role is whole beside the sleeping one, then the other way round. A switch
-    that wakes first would need both states at once, which is how colocated engines run out of
-    memory when they wake.
-    """
-    return max(leaving_static + entering_asleep, leaving_asleep + entering_static)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import hashlib
 import io
 import itertools
 import re
@@ -19,7 +18,7 @@ from libra_plan.profiles.document import read_text, shown
 from libra_plan.profiles.scalars import NotFiniteError, TooLargeError, plain
 from libra_plan.profiles.schema import Phase, Point
 
-__all__ = ["COLUMNS", "PointsTable", "Row", "points_text", "read_points", "write_points"]
+__all__ = ["COLUMNS", "PointsTable", "Row", "points_text", "read_points"]
 
 COLUMNS: tuple[str, ...] = Point.__struct_fields__
 KEY_COLUMNS = (
@@ -117,13 +116,6 @@ def points_text(points: Iterable[Point]) -> str:
         values = [getattr(point, name) for name in used]
         writer.writerow(["" if value is None else value for value in values])
     return text.getvalue()
-
-
-def write_points(path: str | Path, points: Iterable[Point]) -> str:
-    """Write a points file and give its SHA-256, which `profile.yaml` must state."""
-    content = points_text(points).encode()
-    Path(path).write_bytes(content)
-    return hashlib.sha256(content).hexdigest()
 
 
 def _header(cells: Sequence[str], where: Where) -> list[str]:

@@ -11,7 +11,6 @@ import numpy as np
 
 from libra_plan.planner.doctor.settings import Thresholds
 from libra_plan.planner.doctor.tracks import Floats, QueueTrack, RoleTrack
-from libra_plan.planner.telemetry.balance import progressed
 from libra_plan.planner.telemetry.throughput import Ledger, Rate
 from libra_plan.planner.telemetry.work_windows import Axis, WorkWindow
 
@@ -54,7 +53,7 @@ class WorkFold:
         for window in windows:
             self._ledger.add(window)
             end_s, key = self._axis.end_s(window), (window.task, window.role)
-            if progressed(window):
+            if _progressed(window):
                 length_s = window.length_s
                 pace = self._paces.setdefault(key, {}).setdefault(window.source, [end_s, length_s])
                 pace[1] = max(pace[1], length_s, end_s - pace[0])
@@ -108,3 +107,7 @@ def _queues(rates: list[Rate]) -> Iterable[QueueTrack]:
             looks.setdefault(queue.name, []).append((rate.start_s, queue.last, queue.longest))
     for name, rows in sorted(looks.items()):
         yield QueueTrack(name, *(_column(column) for column in zip(*rows, strict=True)))
+
+
+def _progressed(window: WorkWindow) -> bool:
+    return any((window.tokens, window.samples, window.episodes, window.steps))

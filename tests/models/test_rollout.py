@@ -11,7 +11,6 @@ from libra_plan.models.fit import DecodeCoefficients
 from libra_plan.models.lengths import LengthSample, sample_lengths
 from libra_plan.models.rollout import (
     Trajectories,
-    closed_form_s,
     continuous_s,
     decode_steps,
     makespan_s,
@@ -37,7 +36,6 @@ def work_of(pairs, turns=1, wait_s=0.0):
 def test_closed_form_is_exact_when_all_start_at_once(pairs, fit):
     """T = a·Lmax + b·ΣL + k·ΣL(P + L/2) is what running every step gives."""
     expected = stepwise_s(*zip(*pairs, strict=True), fit, len(pairs), 1e12)
-    assert closed_form_s(work_of(pairs), fit) == pytest.approx(expected, rel=1e-9)
     assert makespan_s(work_of(pairs), fit, ROOMY) == pytest.approx(expected, rel=1e-9)
 
 
@@ -54,7 +52,7 @@ def test_replicas_take_turns_and_the_slowest_counts(pairs, fit, replicas):
     """Trajectory i goes to replica i mod R; the makespan is the largest of their own times."""
     work = work_of(pairs)
     replicas = min(replicas, len(pairs))
-    each = [closed_form_s(work.share(at, replicas), fit) for at in range(replicas)]
+    each = [makespan_s(work.share(at, replicas), fit, ROOMY) for at in range(replicas)]
     assert makespan_s(work, fit, ROOMY, replicas) == pytest.approx(max(each), rel=1e-9, abs=1e-12)
 
 
@@ -164,7 +162,7 @@ def test_the_tail_and_not_the_mean_sets_the_time():
 def test_serving_profiles_bring_their_prefill():
     """p·B·(P/L) in each of L steps adds up to p·P per trajectory, whatever else runs."""
     fit = DecodeCoefficients(0.01, 0.0, 0.0, 0.05, per_prefill_s=0.001)
-    assert closed_form_s(work_of([(100, 10), (50, 10)]), fit) == pytest.approx(0.1 + 0.15)
+    assert makespan_s(work_of([(100, 10), (50, 10)]), fit, ROOMY) == pytest.approx(0.1 + 0.15)
     waits = makespan_s(work_of([(100, 10), (50, 10)], 1, 1.0), fit, ROOMY)
     assert waits == pytest.approx(0.1 + 0.15 + 1.0)
 
@@ -203,6 +201,6 @@ def test_steady_state_waits_obey_the_interactive_law():
 def test_no_trajectory_outlives_the_staleness_bound():
     """One long response floors the async step at its own time ÷ (1 + staleness)."""
     work = work_of([(10, 10)] * 63 + [(10, 10_000)])
-    alone = closed_form_s(work_of([(10, 10_000)]), H200_7B)
+    alone = makespan_s(work_of([(10, 10_000)]), H200_7B, ROOMY)
     assert continuous_s(work, H200_7B, ROOMY, 8, 1) == pytest.approx(alone / 2)
     assert continuous_s(work, H200_7B, ROOMY, 8, 3) == pytest.approx(alone / 4)

@@ -1,8 +1,8 @@
-"""Sleeping roles: seconds, host memory and the order of a switch."""
+"""Sleeping roles: seconds and host memory."""
 
 import pytest
 
-from libra_plan.models.sleep import sleep_cost, transition_peak_mib
+from libra_plan.models.sleep import sleep_cost
 
 
 def test_sleep_moves_the_static_state_over_the_host_link():
@@ -15,10 +15,3 @@ def test_sleep_moves_the_static_state_over_the_host_link():
 def test_host_memory_of_a_sleeping_role_is_its_state():
     """Level-1 sleep copies the whole state to the host: it is a resource to plan with (A026)."""
     assert sleep_cost(78 * 1024, 770.0, 51.3, 51.3).host_mib == 78 * 1024
-
-
-def test_the_switch_itself_has_a_peak():
-    """Putting the one to sleep first needs far less than waking the other beside it (A023)."""
-    peak = transition_peak_mib(60_000, 870, 15_000, 770)
-    assert peak == 60_770
-    assert peak < 60_000 + 15_000

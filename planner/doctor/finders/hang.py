@@ -13,9 +13,11 @@ from libra_plan.planner.doctor.finding import Finding, Gain, Level, Need
 from libra_plan.planner.doctor.settings import Thresholds
 from libra_plan.planner.doctor.tracks import GpuTrack
 from libra_plan.planner.doctor.work import Pace
-from libra_plan.planner.telemetry.balance import patience_s
 
 __all__ = ["Hang"]
+
+_QUIET_PAUSES = 3.0
+_LEAST_QUIET_S = 60.0  # a checkpoint or an evaluation takes as long
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class Hang:
     def _judge(self, group: Group, pace: Pace, limits: Thresholds) -> Iterator[Finding]:
         end_s = max(float(gpu.start_s[-1]) + limits.window_s for gpu in group.gpus)
         quiet_s = end_s - pace.last_s
-        if quiet_s <= patience_s(pace.longest_pause_s):
+        if quiet_s <= _patience_s(pace.longest_pause_s):
             return
         busy, power = _since(group.gpus, pace.last_s)
         if busy is None or busy < limits.busy_percent:
@@ -65,6 +67,11 @@ class Hang:
             task=group.task,
             gpus=tuple(gpu.name for gpu in group.gpus),
         )
+
+
+def _patience_s(longest_pause_s: float) -> float:
+    """Give how long a role may be quiet: three times its longest usual pause, a minute at least."""
+    return max(_QUIET_PAUSES * longest_pause_s, _LEAST_QUIET_S)
 
 
 def _groups(evidence: Evidence) -> Iterator[Group]:
