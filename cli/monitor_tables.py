@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from libra_plan.cli import render
+from libra_plan.profiles.units import MIB_PER_GIB
 
 if TYPE_CHECKING:
     from libra_plan.planner.telemetry.sample import GpuSample, HostSample, Sample
@@ -141,7 +142,7 @@ def _number(value: float | None) -> str:
 
 
 def _gib(mib: float | None) -> str:
-    return "?" if mib is None else f"{mib / 1024:.1f}"
+    return "?" if mib is None else f"{mib / MIB_PER_GIB:.1f}"
 
 
 def _gb(rate: float | None) -> str:

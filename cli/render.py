@@ -14,6 +14,7 @@ from libra_plan.cli.layout import table_text
 from libra_plan.cli.node_ranges import node_ranges, node_spans
 from libra_plan.errors import InputError
 from libra_plan.profiles.counting import counted
+from libra_plan.profiles.units import MIB_PER_GIB
 
 if TYPE_CHECKING:
     from libra_plan.models.topology import Cluster, GpuId
@@ -98,8 +99,8 @@ def _print_roles(problem: Problem, plan: Plan) -> None:
                     _by_node([str(gpu) for gpu in sorted(set(role.gpus))]),
                     _seconds(role.choice.option.time_s.value),
                     role.choice.option.time_s.origin.value,
-                    f"{role.choice.option.peak_mib / 1024:.1f}",
-                    f"{pool.peak_mib / 1024:.1f}/{memory / 1024:.1f}",
+                    f"{role.choice.option.peak_mib / MIB_PER_GIB:.1f}",
+                    f"{pool.peak_mib / MIB_PER_GIB:.1f}/{memory / MIB_PER_GIB:.1f}",
                 ]
             )
         rows += _cpu_rows(running)

@@ -16,6 +16,7 @@ from libra_plan.models.parallelism import Layout
 from libra_plan.models.soft_floor import SoftFloorForm
 from libra_plan.models.states import adapter_params, weights_mib
 from libra_plan.profiles.schema import ModelShape, Phase, Software
+from libra_plan.profiles.units import GIB, MIB
 
 __all__ = [
     "HOOK_S_PER_LAYER",
@@ -38,8 +39,6 @@ _LATENCY_S = 0.3e-3
 _HOP_S = {False: 3.4e-6, True: 14e-6}
 """One hop of a ring within a node (NVLink) and across nodes: NCCL's own tuning tables, Simple protocol."""
 _ACTIVATION_BYTES = 2.0
-_GIB = 2.0**30
-_MIB = 2.0**20
 _FULLY_SHARDED = 3
 
 
@@ -58,7 +57,7 @@ def all_reduce_s(
         return 0.0
     moved = passes * (ranks - 1) / ranks * size_bytes
     hops = passes * (ranks - 1) * _HOP_S[across_nodes]
-    return _LATENCY_S + hops + moved / (gib_per_s * LINK_EFFICIENCY * _GIB)
+    return _LATENCY_S + hops + moved / (gib_per_s * LINK_EFFICIENCY * GIB)
 
 
 def ranks_s(
@@ -78,7 +77,7 @@ def ranks_s(
     gradients = gradient_bytes(model, software, layout)
     if software.zero_stage < _FULLY_SHARDED:
         return all_reduce_s(gradients, ranks, gib_per_s, across_nodes=across_nodes)
-    weights = weights_mib(model, software, layout) * _MIB
+    weights = weights_mib(model, software, layout) * MIB
     gather = all_reduce_s(weights, ranks, gib_per_s, passes=2, across_nodes=across_nodes)
     return gather + all_reduce_s(gradients, ranks, gib_per_s, passes=1, across_nodes=across_nodes)
 
@@ -111,7 +110,7 @@ def ring_exchange_s(
     layers = model.layers / layout.pp
     held = tokens / layout.cp * 2 * heads * model.head_dim * _ACTIVATION_BYTES * layers
     times = _rounds(phase, software) * (layout.cp - 1)
-    return times * (layers * _HOP_S[across_nodes] + held / (gib_per_s * LINK_EFFICIENCY * _GIB))
+    return times * (layers * _HOP_S[across_nodes] + held / (gib_per_s * LINK_EFFICIENCY * GIB))
 
 
 def tensor_reduce_s(
@@ -134,7 +133,7 @@ def tensor_reduce_s(
         return 0.0
     passes = 1 if phase != "train" else 3 if software.recompute == "full" else 2
     size = tokens / layout.cp * model.hidden * _ACTIVATION_BYTES
-    moved = 2 * (layout.tp - 1) / layout.tp * size / (gib_per_s * LINK_EFFICIENCY * _GIB)
+    moved = 2 * (layout.tp - 1) / layout.tp * size / (gib_per_s * LINK_EFFICIENCY * GIB)
     hops = 2 * math.log2(layout.tp) * _HOP_S[across_nodes]
     return passes * 2 * model.layers / layout.pp * (hops + moved)
 
@@ -161,7 +160,7 @@ def all_to_all_s(
     sent = tokens / (layout.tp * layout.cp) * experts_per_token * model.hidden * _ACTIVATION_BYTES
     moved = 2 * (layout.ep - 1) / layout.ep * sent * layers
     hops = 2 * (layout.ep - 1) * layers * _HOP_S[across_nodes]
-    return _rounds(phase, software) * (hops + moved / (gib_per_s * LINK_EFFICIENCY * _GIB))
+    return _rounds(phase, software) * (hops + moved / (gib_per_s * LINK_EFFICIENCY * GIB))
 
 
 def stage_sends_s(model: ModelShape, phase: Phase, layout: Layout, tokens: float, gib_per_s: float) -> float:
@@ -170,7 +169,7 @@ def stage_sends_s(model: ModelShape, phase: Phase, layout: Layout, tokens: float
         return 0.0
     size = tokens / layout.cp * model.hidden * _ACTIVATION_BYTES / layout.tp
     directions = 2 if phase == "train" else 1
-    return directions * (layout.pp - 1) * (_LATENCY_S + size / (gib_per_s * LINK_EFFICIENCY * _GIB))
+    return directions * (layout.pp - 1) * (_LATENCY_S + size / (gib_per_s * LINK_EFFICIENCY * GIB))
 
 
 def data_parallel_ratio(

@@ -16,10 +16,10 @@ from libra_plan.models.quantities import Estimate, Origin
 from libra_plan.models.states import weights_mib
 from libra_plan.profiles.gpus import bytes_per_weight
 from libra_plan.profiles.schema import ModelShape, ProfileFile, Software
+from libra_plan.profiles.units import MIB
 
 __all__ = ["cache_share", "communication_mib", "engine_memory", "engine_static", "kv_mib_per_token"]
 
-_MIB = 2.0**20
 _BLOCK_TOKENS = 16  # a sequence leaves part of its last KV block empty
 _RESERVE_MIB = 3584.0
 _COMMUNICATION_MIB = {1: 0.0, 2: 342.0}
@@ -38,7 +38,7 @@ def kv_mib_per_token(model: ModelShape, software: Software, layout: Layout) -> f
     """Give the MiB of one token's keys and values on one GPU; KV heads fewer than ranks are copied."""
     heads = max(model.kv_heads / layout.tp, 1.0)
     width = bytes_per_weight(software.kv_precision) if software.kv_precision else 2.0
-    return 2.0 * model.layers / layout.pp * heads * model.head_dim * width / _MIB
+    return 2.0 * model.layers / layout.pp * heads * model.head_dim * width / MIB
 
 
 def engine_memory(

@@ -19,10 +19,9 @@ from libra_plan.models.parallelism import Layout
 from libra_plan.models.quantities import Estimate, Origin
 from libra_plan.models.roofline import tables_of
 from libra_plan.profiles.schema import ProfileFile
+from libra_plan.profiles.units import MIB
 
 __all__ = ["with_held_gradients"]
-
-_MIB = 2.0**20
 
 
 def with_held_gradients(
@@ -37,7 +36,7 @@ def with_held_gradients(
     if max(micro_batches, ranks) == 1 or (isinstance(seen, int) and seen > 1):
         return memory
     model, software = profile.model, profile.software
-    gradients = gradient_bytes(model, software, layout) / _MIB
+    gradients = gradient_bytes(model, software, layout) / MIB
     if software.zero_stage >= 2:
         gradients /= ranks
     own_tables = tables_of(model) > 1 and software.lora_rank is None

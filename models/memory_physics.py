@@ -22,6 +22,7 @@ from libra_plan.models.parallelism import Layout
 from libra_plan.models.quantities import Estimate, Origin
 from libra_plan.models.states import state_mib, weights_mib
 from libra_plan.profiles.schema import ModelShape, Phase, ProfileFile, Software
+from libra_plan.profiles.units import MIB
 
 __all__ = [
     "Moments",
@@ -32,7 +33,6 @@ __all__ = [
     "shape_memory",
 ]
 
-_MIB = 2.0**20
 LOGITS_BYTES = {"train": 12.0, "score": 8.0, "decode": 8.0, "serve": 8.0}
 FUSED_LOGITS_BYTES = 0.44
 RESERVE = 1.35
@@ -62,7 +62,7 @@ def live_layer_mib(
     per_token = model.hidden * 18.0 + 4.0 * model.ffn
     if software.flags.get("attention") == "eager":
         per_token += 5.0 * model.heads * length
-    return tokens * per_token / layout.tp / _MIB
+    return tokens * per_token / layout.tp / MIB
 
 
 def kept_activations_mib(
@@ -74,7 +74,7 @@ def kept_activations_mib(
     """
     if software.recompute == "full":
         boundary = batch * length / layout.cp * model.hidden * _BOUNDARY_BYTES / layout.tp
-        return model.layers * boundary / _MIB
+        return model.layers * boundary / MIB
     flash = _without_scores(software) if software.recompute == "selective" else software
     return model.layers * live_layer_mib(model, flash, layout, batch, length)
 
@@ -86,7 +86,7 @@ def _without_scores(software: Software) -> Software:
 def logits_mib(model: ModelShape, software: Software, phase: Phase, layout: Layout, tokens: float) -> float:
     """Give the logits with their loss, MiB; the vocabulary is split over tensor-parallel ranks."""
     width = FUSED_LOGITS_BYTES if software.flags.get("fused_loss") is True else LOGITS_BYTES[phase]
-    return width * tokens / layout.cp * model.vocab / layout.tp / _MIB
+    return width * tokens / layout.cp * model.vocab / layout.tp / MIB
 
 
 def shape_memory(profile: ProfileFile, layout: Layout, batch: float, length: float, ranks: int) -> Estimate:
@@ -112,7 +112,7 @@ def moments_of(profile: ProfileFile, layout: Layout, batch: float, length: float
         return Moments(states, states + kept + live, states + kept + logits)
     weights = weights_mib(model, software, layout)
     if profile.phase == "score":
-        passed = 2 * batch * length / layout.cp * model.hidden * _BOUNDARY_BYTES / layout.tp / _MIB
+        passed = 2 * batch * length / layout.cp * model.hidden * _BOUNDARY_BYTES / layout.tp / MIB
         live = live_layer_mib(model, software, layout, batch, length)
         return Moments(weights, weights + passed + live, weights + passed + logits)
     cache = kv_mib_per_token(model, software, layout) * batch * length

@@ -17,10 +17,10 @@ from libra_plan.models.quantities import Estimate, Origin
 from libra_plan.models.states import optimizer_mib, weights_mib
 from libra_plan.models.training_stage import StageCost
 from libra_plan.profiles.schema import ProfileFile, Spread
+from libra_plan.profiles.units import MIB_PER_GIB
 
 __all__ = ["Offloaded", "measured_offload", "offloaded_cost", "offloaded_state"]
 
-_MIB_PER_GIB = 1024.0
 _BUFFERED_LAYERS = 2.0
 
 
@@ -60,7 +60,7 @@ def offloaded_cost(cost: StageCost, state: Offloaded, link: Spread | None, name:
             f"{name}: what moving state to pinned host memory takes is unknown",
             way_out="give pinned_host_gib_per_s in a switching.yaml of this GPU class",
         )
-    gib = (state.per_step_mib + state.per_micro_batch_mib * cost.micro_batches) / _MIB_PER_GIB
+    gib = (state.per_step_mib + state.per_micro_batch_mib * cost.micro_batches) / MIB_PER_GIB
     time, memory = cost.time_s, cost.memory_mib
     value = max(memory.value - state.gpu_mib, 0.0)
     return replace(

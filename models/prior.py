@@ -33,6 +33,7 @@ from libra_plan.models.soft_floor import SoftFloorForm
 from libra_plan.models.states import weights_mib
 from libra_plan.profiles.gpus import GPUS, bytes_per_weight
 from libra_plan.profiles.schema import ModelShape, ProfileFile
+from libra_plan.profiles.units import MIB
 
 __all__ = ["TIME_ERROR", "Donor", "PhysicsPrior", "prior_for"]
 
@@ -40,7 +41,6 @@ _LEAST_DONORS = 2
 TIME_ERROR = 2 * MARGIN
 _MEMORY_ERROR = 2 * MARGIN
 _ONE = Layout()
-_MIB = 2.0**20
 
 
 class Donor(Protocol):
@@ -243,7 +243,7 @@ def _weights_read_s(file: ProfileFile) -> float:
 def _cache_read_s(file: ProfileFile) -> float:
     """Give the seconds to read the keys and values of one token of context once."""
     gpu = GPUS.get(file.hardware.gpu_class)
-    read = kv_mib_per_token(file.model, file.software, _ONE) * _MIB
+    read = kv_mib_per_token(file.model, file.software, _ONE) * MIB
     return 0.0 if gpu is None else read / gpu.bandwidth_bytes_per_s
 
 

@@ -29,10 +29,10 @@ from libra_plan.models.parallelism import Layout
 from libra_plan.models.roofline import tables_of
 from libra_plan.models.states import state_mib
 from libra_plan.profiles.schema import ProfileFile
+from libra_plan.profiles.units import MIB
 
 __all__ = ["TrainingPeak", "carry_training_peak"]
 
-_MIB = 2.0**20
 _ONE = Layout()
 _CHUNKS = tuple(2.0**power for power in range(10, 17))
 _ROUNDS = 12
@@ -81,17 +81,17 @@ class _Bytes:
     def of(file: ProfileFile) -> _Bytes:
         model, software = file.model, file.software
         wide = software.precision.startswith("fp32")  # between layers autocast keeps what it was given
-        words = model.vocab * model.hidden / _MIB
-        gradients = gradient_bytes(model, software, _ONE) / _MIB
+        words = model.vocab * model.hidden / MIB
+        gradients = gradient_bytes(model, software, _ONE) / MIB
         own_tables = tables_of(model) > 1 and software.lora_rank is None
         return _Bytes(
             state_mib(model, software, _ONE, 1),
             gradients,
             words,
-            gradients * words * _MIB / model.params if own_tables else 0.0,
+            gradients * words * MIB / model.params if own_tables else 0.0,
             _CAST_BYTES * words if wide else 0.0,
             kept_activations_mib(model, software, _ONE, 1.0, 1.0) * (2.0 if wide else 1.0),
-            live_layer_mib(model, software, _ONE, 1.0, 1.0) + (18.0 * model.hidden / _MIB if wide else 0.0),
+            live_layer_mib(model, software, _ONE, 1.0, 1.0) + (18.0 * model.hidden / MIB if wide else 0.0),
             logits_mib(model, software, "train", _ONE, 1.0),
         )
 

@@ -16,10 +16,10 @@ from libra_plan.models.quantities import Estimate, Origin
 from libra_plan.models.soft_floor import SoftFloorForm
 from libra_plan.models.states import state_mib, weights_mib
 from libra_plan.profiles.schema import ProfileFile
+from libra_plan.profiles.units import MIB
 
 __all__ = ["assumed_over_ranks", "memory_over_ranks", "time_over_ranks"]
 
-_MIB = 2.0**20
 _ERROR = 1.05
 """Two-GPU steps predicted from one-GPU points stay within 5 %."""
 
@@ -108,7 +108,7 @@ def memory_over_ranks(profile: ProfileFile, fit: LayoutFit, estimate: Estimate, 
     model, software = profile.model, profile.software
     shift = state_mib(model, software, layout, ranks) - state_mib(model, software, layout, fit.base_dp)
     copied = software.zero_stage == 0 and fit.base_dp == 1
-    buckets = gradient_bytes(model, software, layout) / _MIB if copied else 0.0
+    buckets = gradient_bytes(model, software, layout) / MIB if copied else 0.0
     least = weights_mib(model, software, layout) / ranks
     value = max(estimate.value + shift + buckets, least)
     low = max(min(estimate.low + shift, value), 0.0)

@@ -17,10 +17,10 @@ from libra_plan.models.nnls import Array
 from libra_plan.models.parallelism import Layout
 from libra_plan.profiles.gpus import GPUS, GpuClass, bytes_per_weight
 from libra_plan.profiles.schema import ModelShape, ProfileFile, Software
+from libra_plan.profiles.units import MIB
 
 __all__ = ["multiplying_params", "passes_of", "roofline_s", "tables_of"]
 
-_MIB = 2.0**20
 _ONE = Layout()
 
 
@@ -64,7 +64,7 @@ def _generation_s(profile: ProfileFile, gpu: GpuClass, at: Places, layout: Layou
     params, gpus = multiplying_params(model), layout.tp * layout.cp  # pipeline stages follow each other
     batch, context = at[:, 0], at[:, 1]
     weights = bytes_per_weight(software.precision) * params / gpus
-    cache = kv_mib_per_token(model, software, Layout(tp=layout.tp)) * _MIB / layout.cp
+    cache = kv_mib_per_token(model, software, Layout(tp=layout.tp)) * MIB / layout.cp
     read: Array = (weights + cache * batch * context) / gpu.bandwidth_bytes_per_s
     worked = 2.0 * params * batch / gpus / _operations_per_s(gpu, software)
     return np.maximum(read, worked)

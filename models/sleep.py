@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["SleepCost", "sleep_cost"]
+from libra_plan.profiles.units import MIB_PER_GIB
 
-MIB_PER_GIB = 1024.0
+__all__ = ["SleepCost", "sleep_cost"]
 
 
 @dataclass(frozen=True, slots=True)

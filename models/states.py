@@ -5,6 +5,7 @@ from __future__ import annotations
 from libra_plan.models.parallelism import Layout
 from libra_plan.profiles.gpus import bytes_per_weight
 from libra_plan.profiles.schema import ModelShape, ProfileFile, Software
+from libra_plan.profiles.units import MIB
 
 __all__ = [
     "adapter_mib",
@@ -15,8 +16,6 @@ __all__ = [
     "weights_mib",
 ]
 
-_MIB = 2.0**20
-
 
 def weights_mib(model: ModelShape, software: Software, layout: Layout) -> float:
     """Give the MiB of one GPU's weights in the precision of the forward pass.
@@ -24,7 +23,7 @@ def weights_mib(model: ModelShape, software: Software, layout: Layout) -> float:
     Experts are split over the replica's GPUs like everything else; with more expert than tensor
     parallelism they take less than this.
     """
-    return bytes_per_weight(software.precision) * model.params / (layout.tp * layout.pp) / _MIB
+    return bytes_per_weight(software.precision) * model.params / (layout.tp * layout.pp) / MIB
 
 
 def standing_mib(profile: ProfileFile, layout: Layout, ranks: int) -> float:
@@ -54,7 +53,7 @@ def adapter_mib(model: ModelShape, rank: int) -> float:
 
     Engines shard adapters in part at most, so they are counted whole.
     """
-    return 2.0 * adapter_params(model, rank) / _MIB
+    return 2.0 * adapter_params(model, rank) / MIB
 
 
 def state_mib(model: ModelShape, software: Software, layout: Layout, ranks: int) -> float:
@@ -65,7 +64,7 @@ def state_mib(model: ModelShape, software: Software, layout: Layout, ranks: int)
     With LoRA only the adapters have gradients and optimizer states; the model itself is frozen and
     ZeRO-3 shards it too.
     """
-    split = layout.tp * layout.pp * _MIB
+    split = layout.tp * layout.pp * MIB
     if software.lora_rank is None:
         return _bytes_per_param(software, ranks) * model.params / split
     frozen = weights_mib(model, software, layout) / (ranks if software.zero_stage == 3 else 1)
@@ -75,7 +74,7 @@ def state_mib(model: ModelShape, software: Software, layout: Layout, ranks: int)
 def optimizer_mib(model: ModelShape, software: Software, layout: Layout, ranks: int) -> float:
     """Give the MiB of one rank's optimizer states: masters and moments of what is trained."""
     trained = model.params if software.lora_rank is None else adapter_params(model, software.lora_rank)
-    whole = _optimizer_bytes(software) * trained / (layout.tp * layout.pp * _MIB)
+    whole = _optimizer_bytes(software) * trained / (layout.tp * layout.pp * MIB)
     return whole / (ranks if software.zero_stage >= 1 else 1)
 
 

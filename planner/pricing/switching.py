@@ -10,10 +10,9 @@ from libra_plan.profiles.catalog import LoadedProfile
 from libra_plan.profiles.gpus import bytes_per_weight
 from libra_plan.profiles.schema import ModelShape, Software, SwitchingFile, TaskSpec
 from libra_plan.profiles.switch_costs import SwitchPrice
+from libra_plan.profiles.units import GIB, MIB_PER_GIB
 
 __all__ = ["between_racks_note", "handover_note", "link_gib_per_s", "restart_s", "sync_s", "weight_gib"]
-
-GIB = 2.0**30
 
 
 def weight_gib(model: ModelShape, software: Software) -> float:
@@ -72,7 +71,7 @@ def sync_s(
     for profile in rollouts:
         gib = weight_gib(profile.file.model, profile.file.software)
         if adapter_rank is not None:
-            gib = adapter_mib(profile.file.model, adapter_rank) / 1024.0
+            gib = adapter_mib(profile.file.model, adapter_rank) / MIB_PER_GIB
         link = handover_gib_per_s(cluster, profile)
         if link is not None:
             longest = max(longest, gib / link)

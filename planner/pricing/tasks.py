@@ -32,10 +32,9 @@ from libra_plan.profiles.catalog import LoadedProfile, ProfilesFolder
 from libra_plan.profiles.schema import RoleSpec, TaskSpec, Trace
 from libra_plan.profiles.switch_costs import SwitchPrice
 from libra_plan.profiles.traces import read_trace
+from libra_plan.profiles.units import MIB_PER_GIB
 
 __all__ = ["price"]
-
-MIB_PER_GIB = 1024.0
 
 
 def price(

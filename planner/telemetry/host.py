@@ -9,12 +9,11 @@ import psutil
 
 from libra_plan.planner.telemetry.rates import Rates
 from libra_plan.planner.telemetry.sample import HostSample
+from libra_plan.profiles.units import MIB
 
 __all__ = ["HostReader"]
 
 T = TypeVar("T")
-
-_MIB = 2.0**20
 
 
 class HostReader:
@@ -34,9 +33,9 @@ class HostReader:
         return HostSample(
             cpu_percent=None if first else busy,
             cpu_cores=self._cores,
-            memory_total_mib=None if memory is None else round(memory.total / _MIB, 1),
-            memory_used_mib=None if memory is None else round(memory.used / _MIB, 1),
-            memory_free_mib=None if memory is None else round(memory.available / _MIB, 1),
+            memory_total_mib=None if memory is None else round(memory.total / MIB, 1),
+            memory_used_mib=None if memory is None else round(memory.used / MIB, 1),
+            memory_free_mib=None if memory is None else round(memory.available / MIB, 1),
             network_tx_bytes_per_s=_rounded(rates["tx"]),
             network_rx_bytes_per_s=_rounded(rates["rx"]),
         )

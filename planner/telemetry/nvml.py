@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from libra_plan.errors import InputError
+from libra_plan.profiles.units import MIB
 
 __all__ = ["Card", "connect", "load_library", "read_cards"]
-
-MIB = 2.0**20
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,12 @@ from typing import Any, TypeVar
 
 from libra_plan.planner.telemetry.processes import resolve
 from libra_plan.planner.telemetry.sample import GpuDetails, MigInstance, ProcessUse
+from libra_plan.profiles.units import MIB
 
 __all__ = ["Device", "GpuLost", "Load", "Xids", "list_devices", "open_device", "read_details", "read_load"]
 
 T = TypeVar("T")
 
-_MIB = 2.0**20
 _LOST = frozenset({15, 16})  # NVML_ERROR_GPU_IS_LOST, NVML_ERROR_RESET_REQUIRED
 _ALL_LINKS = 0xFFFFFFFF
 # nvml.h: NVLINK_THROUGHPUT_DATA_TX and _RX count KiB, PCIE_COUNT_TX_BYTES and _RX_BYTES bytes
@@ -142,10 +142,10 @@ def _memory(ask: _Asker, handle: Any) -> dict[str, float | None]:
     info = ask("memory_used_mib", lambda: nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2))
     first = info or ask("memory_total_mib", lambda: nvml.nvmlDeviceGetMemoryInfo(handle))
     return {
-        "memory_total_mib": None if first is None else first.total / _MIB,
-        "memory_used_mib": None if info is None else info.used / _MIB,
-        "memory_free_mib": None if first is None else first.free / _MIB,
-        "memory_reserved_mib": None if info is None else info.reserved / _MIB,
+        "memory_total_mib": None if first is None else first.total / MIB,
+        "memory_used_mib": None if info is None else info.used / MIB,
+        "memory_free_mib": None if first is None else first.free / MIB,
+        "memory_reserved_mib": None if info is None else info.reserved / MIB,
     }
 
 
@@ -203,7 +203,7 @@ def _processes(ask: _Asker, handle: Any) -> tuple[ProcessUse, ...] | None:
         return None
     graphics = ask("graphics processes", lambda: nvml.nvmlDeviceGetGraphicsRunningProcesses(handle))
     found = {each.pid: each.usedGpuMemory for each in (*(graphics or ()), *compute)}
-    return tuple(resolve(pid, None if used is None else used / _MIB) for pid, used in sorted(found.items()))
+    return tuple(resolve(pid, None if used is None else used / MIB) for pid, used in sorted(found.items()))
 
 
 def _instances(ask: _Asker, handle: Any) -> Iterator[MigInstance]:

@@ -18,13 +18,13 @@ import msgspec
 from libra_plan.errors import InputError, LockedError, Where
 from libra_plan.planner.telemetry.sample import Sample, Utc
 from libra_plan.planner.telemetry.sources import Clocks
+from libra_plan.profiles.units import MIB
 
 __all__ = ["SCHEMA_VERSION", "Header", "Recorder", "Retention", "parts", "version_error"]
 
 SCHEMA_VERSION = 1
 _PART = "telemetry-{:06d}.jsonl"
 _PATTERNS = ("telemetry-*.jsonl", "telemetry-*.jsonl.gz")
-_MIB = 2**20
 _RETRY_S = 10.0
 
 
@@ -127,7 +127,7 @@ class Recorder:
     def _part_for(self, now_s: float) -> _Open:
         part, limits = self._part, self._retention
         if part is not None and (
-            part.bytes >= limits.part_mib * _MIB or now_s - part.began_s >= limits.part_s
+            part.bytes >= limits.part_mib * MIB or now_s - part.began_s >= limits.part_s
         ):
             self._close_part()
             _compress(part.path)
@@ -171,7 +171,7 @@ class Recorder:
             with suppress(OSError):
                 info = path.stat()
                 kept_bytes += info.st_size
-                if kept_bytes > self._retention.keep_mib * _MIB or info.st_mtime < oldest_s:
+                if kept_bytes > self._retention.keep_mib * MIB or info.st_mtime < oldest_s:
                     path.unlink()
 
 

@@ -12,9 +12,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from libra_plan.profiles.units import MIB
+
 __all__ = ["NvmlFacts", "class_of", "cpu_name", "read_nvml"]
 
-MIB = 1024 * 1024
 # NVML names the form factor only sometimes; the class must tell them apart.
 _CLASSES = {
     "a100-sxm4-40gb": "a100_sxm_40gb",

@@ -12,7 +12,7 @@ from typing import Any
 
 from libra_plan.errors import InputError
 from libra_plan.profiles.measure.architecture import Architecture
-from libra_plan.profiles.measure.device import MIB, class_of, cpu_name, read_nvml
+from libra_plan.profiles.measure.device import class_of, cpu_name, read_nvml
 from libra_plan.profiles.measure.plan import PHASES
 from libra_plan.profiles.measure.torch_works import (
     CHUNK_TOKENS,
@@ -21,6 +21,7 @@ from libra_plan.profiles.measure.torch_works import (
     TorchWork,
     TrainWork,
 )
+from libra_plan.profiles.units import MIB
 
 __all__ = ["TorchBackend"]
 

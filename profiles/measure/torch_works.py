@@ -21,11 +21,11 @@ from typing import Any
 
 from libra_plan.profiles.measure.plan import PlannedPoint
 from libra_plan.profiles.measure.runner import DeviceMemory, OutOfDeviceMemory
+from libra_plan.profiles.units import MIB
 
 __all__ = ["CHUNK_TOKENS", "DecodeWork", "ScoreWork", "TorchWork", "TrainWork"]
 
 CHUNK_TOKENS = 4096
-MIB = 1024 * 1024
 GRAPH_WARMUPS = 2  # eager steps before the capture: lazy libraries must be loaded by then
 LEARNING_RATE = 1e-6  # small: random weights must stay finite over the repeats
 

@@ -13,6 +13,7 @@ from libra_plan.planner.doctor.finding import Finding, Gain, Level, Need
 from libra_plan.planner.doctor.settings import Thresholds
 from libra_plan.planner.doctor.tracks import Floats, GpuTrack, RoleTrack
 from libra_plan.planner.doctor.trends import growth
+from libra_plan.profiles.units import MIB_PER_GIB
 
 __all__ = ["MemoryAhead"]
 
@@ -69,8 +70,8 @@ class MemoryAhead:
             Level.CRITICAL if ahead.full_in_s <= limits.soon_s else Level.WARNING,
             f"{name} runs out of memory in about {duration(ahead.full_in_s)}",
             *when,
-            f"{ahead.what} grew from {ahead.first_mib / 1024:.1f} to {ahead.last_mib / 1024:.1f} GiB of "
-            f"{ahead.limit_mib / 1024:.1f} in {duration(ahead.seconds)}",
+            f"{ahead.what} grew from {_gib(ahead.first_mib)} to {_gib(ahead.last_mib)} GiB of "
+            f"{_gib(ahead.limit_mib)} in {duration(ahead.seconds)}",
             "longer sequences, a fragmenting allocator, or tensors that something keeps alive",
             "lower the micro-batch or concurrency now (`libra-plan batch`); then find what stays: "
             "torch.cuda.memory_summary(), expandable_segments:True against fragments",
@@ -120,3 +121,7 @@ def _ahead(
 def _largest(values: Floats) -> float | None:
     known = values[~np.isnan(values)]
     return float(known.max()) if len(known) else None
+
+
+def _gib(mib: float) -> str:
+    return f"{mib / MIB_PER_GIB:.1f}"
