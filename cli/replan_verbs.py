@@ -87,7 +87,7 @@ _HISTORY = (
 )
 _REPLAY = (
     "Derive recorded decisions again from their recorded inputs, or under another policy.\n\n"
-    "Example: libra-plan replay --run run/ --replan-policy careful.yaml\n\n"
+    "Example: libra-plan replay --run run/ --policy careful.yaml\n\n"
     "Without a policy every decision and state must come out bit for bit; exit code 1 when one does not."
 )
 
@@ -334,7 +334,10 @@ def history(
 def replay(
     run: Folder = Path("run"),
     state: StateOption = None,
-    replan_policy: PolicyPath = None,
+    replan_policy: Annotated[
+        Path | None,
+        typer.Option("--policy", "--replan-policy", help="Say what this policy file would have done."),
+    ] = None,
     first: Annotated[int, typer.Option("--from", help="First look to derive.", min=0)] = 0,
     form: FormOption = Form.TABLE,
 ) -> None:

@@ -62,6 +62,10 @@ def test_an_event_is_acted_on_and_explained(call, site: Path) -> None:
     again = call("replay", "--run", site / "run")
     assert again.code == 0
     assert "2 looks derived again, 2 as recorded" in again.out
+    careful = site / "careful.yaml"
+    careful.write_text("every_s: 30")
+    other = json.loads(call("replay", "--run", site / "run", "--policy", careful, "--format", "json").out)
+    assert (other["looks"], other["otherwise"]) == (2, [])
 
 
 def test_dry_run_writes_no_plan(call, site: Path) -> None:
@@ -204,3 +208,18 @@ def test_watch_leaves_after_so_many_looks(call, site: Path) -> None:
     ran = call(*words(site, "watch"), "--replan-policy", policy, "--looks", 2)
     assert ran.code == 0, ran.err
     assert ran.out.count("keep [telemetry]") == 2
+
+
+def test_times_are_utc_wherever_they_are_read(call, site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A079: a record read in another time zone tells the same times, and says which they are."""
+    call(*words(site))
+    here = call("history", "--run", site / "run").out
+    monkeypatch.setenv("TZ", "America/Los_Angeles")
+    time.tzset()
+    try:
+        there = call("history", "--run", site / "run").out
+    finally:
+        monkeypatch.delenv("TZ")
+        time.tzset()
+    assert here == there
+    assert "at (UTC)" in here
