@@ -257,7 +257,7 @@ def _check_picture(picture: Path | None) -> None:
 
 def _draw(picture: Path, inputs: Inputs, plan: Plan) -> None:
     from libra_plan.cli.picture import plan_svg
-    from libra_plan.planner.manifests.store import write_atomically
+    from libra_plan.profiles.durable import write_atomically
 
     with writing(picture):
         write_atomically(picture, plan_svg(inputs.problem, plan).encode())

@@ -144,7 +144,7 @@ def _write(out: Path, found: list[RoleDrift], known: CorrectionsFile | None) -> 
     import msgspec
 
     from libra_plan.models.corrections_file import CorrectionsFile
-    from libra_plan.planner.manifests.store import write_atomically
+    from libra_plan.profiles.durable import write_atomically
 
     kept = {} if known is None else dict(known.by_role)
     kept |= {(each.correction.task, each.correction.role): each.correction for each in found if each.taken}

@@ -9,8 +9,9 @@ from pathlib import Path
 import msgspec
 
 from libra_plan.planner.handover.records import Ordered
-from libra_plan.planner.handover.worker import REQUEST, Complete, latest_complete, write_json
+from libra_plan.planner.handover.worker import REQUEST, Complete, latest_complete
 from libra_plan.planner.manifests.manifest import Lifecycle
+from libra_plan.profiles.durable import write_atomically
 
 __all__ = ["answer_to", "marks_of", "newest", "withdraw", "write_request"]
 
@@ -36,7 +37,8 @@ def write_request(order: Ordered) -> None:
     """Put an order where the task looks for it; writing it again changes nothing."""
     folder = Path(order.folder)
     folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / REQUEST, {"id": order.request, "generation": order.generation, "drain": True})
+    request = {"id": order.request, "generation": order.generation, "drain": True}
+    write_atomically(folder / REQUEST, json.dumps(request).encode())
 
 
 def withdraw(order: Ordered) -> None:

@@ -14,6 +14,7 @@ import msgspec
 from libra_plan.errors import LaunchError, Where
 from libra_plan.planner.handover.records import Entry, Record
 from libra_plan.profiles.document import shown
+from libra_plan.profiles.durable import sync
 
 __all__ = ["JOURNAL", "Journal", "open_journal", "read_journal"]
 
@@ -45,7 +46,7 @@ class Journal:
         finally:
             os.close(handle)
         if not self.entries:
-            _sync_folder(self.path.parent)
+            sync(self.path.parent)
         self.entries.append(entry)
         return entry
 
@@ -125,11 +126,3 @@ def _looks_whole(line: bytes) -> bool:
 def _sum(before: str, entry: Entry) -> str:
     text = msgspec.json.encode(msgspec.structs.replace(entry, sum=before))
     return hashlib.sha256(text).hexdigest()[:16]
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from libra_plan.planner.manifests.document import manifest_to_json, read_manifest
 from libra_plan.planner.manifests.manifest import Manifest
-from libra_plan.planner.manifests.store import write_atomically
+from libra_plan.profiles.durable import write_atomically
 
 __all__ = ["keep_plan", "read_plan"]
 

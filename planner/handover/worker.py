@@ -23,11 +23,12 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from libra_plan.profiles.durable import sync, write_atomically
 
 __all__ = [
     "COMPLETE",
@@ -42,7 +43,6 @@ __all__ = [
     "report",
     "save_complete",
     "step_folder",
-    "write_json",
 ]
 
 COMPLETE = "complete.json"
@@ -141,25 +141,23 @@ def save_complete(
     entries = []
     for name in files:
         path = folder / name
-        _sync(path)
+        sync(path)
         entries.append({"path": path.relative_to(folder).as_posix(), "bytes": path.stat().st_size})
     for inner in {(folder / str(entry["path"])).parent for entry in entries}:
-        _sync(inner)
+        sync(inner)
     ranks = os.environ.get("WORLD_SIZE", "1") if world_size is None else world_size
     began = _own.saving_since_s
-    write_json(
-        folder / COMPLETE,
-        {
-            "step": step,
-            "generation": _generation(),
-            "world_size": int(ranks),
-            "request": _own.pending,
-            "files": entries,
-            "save_s": None if began is None else time.monotonic() - began,
-            "saved_at_s": time.time(),
-        },
-    )
-    _sync(folder.parent)
+    complete = {
+        "step": step,
+        "generation": _generation(),
+        "world_size": int(ranks),
+        "request": _own.pending,
+        "files": entries,
+        "save_s": None if began is None else time.monotonic() - began,
+        "saved_at_s": time.time(),
+    }
+    write_atomically(folder / COMPLETE, json.dumps(complete).encode())
+    sync(folder.parent)
     _own.answered, _own.pending, _own.saving_since_s = _own.pending or _own.answered, None, None
     return folder
 
@@ -241,22 +239,6 @@ def read_complete(folder: Path) -> Complete | None:
     return found if whole and found.step == _step_of(folder) else None
 
 
-def write_json(path: Path, data: Mapping[str, object]) -> None:
-    """Write a JSON file whole or not at all: temporary file, fsync, rename, fsync of the folder."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("w", encoding="utf-8") as file:
-            json.dump(data, file)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
-        with suppress(OSError):
-            temporary.unlink()
-        raise
-    _sync(path.parent)
-
-
 def _read(path: Path) -> dict[str, Any] | None:
     try:
         data = json.loads(path.read_bytes())
@@ -280,11 +262,3 @@ def _step_of(folder: Path) -> int:
 def _generation() -> int | None:
     text = os.environ.get("LIBRA_PLAN_GENERATION", "")
     return int(text) if text.isascii() and text.isdigit() else None
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

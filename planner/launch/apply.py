@@ -29,7 +29,8 @@ from libra_plan.planner.manifests.agents import AgentOptions, agents_of
 from libra_plan.planner.manifests.check import require_sound
 from libra_plan.planner.manifests.document import manifest_to_json
 from libra_plan.planner.manifests.manifest import Manifest, NodeEntry, Transition
-from libra_plan.planner.manifests.store import CURRENT, lock_folder, write_atomically
+from libra_plan.planner.manifests.store import CURRENT, lock_folder
+from libra_plan.profiles.durable import write_atomically
 from libra_plan.profiles.switch_costs import STORE, SwitchRecord
 
 __all__ = ["HandOverReport", "Settings", "apply", "resume", "stop"]

@@ -22,8 +22,8 @@ import psutil
 from libra_plan.errors import LaunchError, Where, few
 from libra_plan.planner.manifests.agents import Agent
 from libra_plan.planner.manifests.manifest import GpuEntry, Manifest, NodeEntry
-from libra_plan.planner.manifests.store import write_atomically
 from libra_plan.profiles.document import shown
+from libra_plan.profiles.durable import write_atomically
 
 __all__ = [
     "MARK",

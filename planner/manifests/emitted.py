@@ -15,8 +15,9 @@ from pathlib import Path
 import msgspec
 
 from libra_plan.errors import ManifestError, Where, few
-from libra_plan.planner.manifests.store import write_atomically, write_files
+from libra_plan.planner.manifests.store import write_files
 from libra_plan.profiles.document import shown
+from libra_plan.profiles.durable import write_atomically
 
 __all__ = ["INDEX", "Emitted", "write_emitted"]
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from libra_plan.planner.manifests.check import require_sound
 from libra_plan.planner.manifests.document import manifest_to_json, read_manifest
 from libra_plan.planner.manifests.manifest import Manifest
 from libra_plan.profiles.document import shown
+from libra_plan.profiles.durable import write_atomically
 
 __all__ = [
     "CURRENT",
@@ -22,7 +22,6 @@ __all__ = [
     "generation_file",
     "lock_folder",
     "read_current",
-    "write_atomically",
     "write_files",
     "write_manifest",
 ]
@@ -43,25 +42,6 @@ def generation_file(folder: Path, generation: int) -> Path:
     return folder / f"manifest-g{generation:06d}.json"
 
 
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write a file so that after a crash it holds either the old or the new bytes, never a part.
-
-    Temporary file in the same folder, fsync, rename, fsync of the folder.
-    """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
-        with suppress(OSError):
-            temporary.unlink()
-        raise
-    _sync_folder(path.parent)
-
-
 def write_files(folder: Path, files: Mapping[str, str]) -> None:
     """Write a launcher's files under a folder, scripts executable; a path that leaves it is a defect."""
     for name, text in files.items():
@@ -72,14 +52,6 @@ def write_files(folder: Path, files: Mapping[str, str]) -> None:
         write_atomically(path, text.encode())
         if path.suffix == ".sh":
             path.chmod(0o755)
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 @contextmanager

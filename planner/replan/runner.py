@@ -19,7 +19,7 @@ from libra_plan.errors import ManifestError, StateError
 from libra_plan.planner.manifests.build import build_manifest, says_the_same
 from libra_plan.planner.manifests.document import manifest_to_json
 from libra_plan.planner.manifests.manifest import Manifest
-from libra_plan.planner.manifests.store import CURRENT, read_current, write_atomically, write_manifest
+from libra_plan.planner.manifests.store import CURRENT, read_current, write_manifest
 from libra_plan.planner.problem import Problem
 from libra_plan.planner.replan.beliefs import option_of
 from libra_plan.planner.replan.decision import Decision
@@ -32,6 +32,7 @@ from libra_plan.planner.replan.queue import TaskBook, forget_removed, read_book
 from libra_plan.planner.replan.state import LoopState
 from libra_plan.planner.replan.state_store import StateStore
 from libra_plan.planner.replan.window import Now, Seen, Window
+from libra_plan.profiles.durable import write_atomically
 from libra_plan.profiles.schema import WorkloadFile
 
 __all__ = ["BATCHES", "Report", "World", "one_look", "recover"]

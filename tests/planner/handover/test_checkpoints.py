@@ -9,7 +9,7 @@ import pytest
 
 from libra_plan.planner.handover.checkpoints import answer_to, marks_of, newest, withdraw, write_request
 from libra_plan.planner.handover.records import Ordered
-from libra_plan.planner.handover.worker import checkpoint_requested, save_complete, step_folder, write_json
+from libra_plan.planner.handover.worker import checkpoint_requested, save_complete, step_folder
 from libra_plan.planner.manifests.manifest import Lifecycle
 
 PLAIN = Lifecycle(stop_signal="SIGTERM", grace_s=1.0, checkpoint_dir="unused")
@@ -24,7 +24,7 @@ def save(folder, step, request=None):
     (step_folder(step, folder) / "f").write_text("x")
     path = save_complete(step, ["f"], folder)
     data = json.loads((path / "complete.json").read_text())
-    write_json(path / "complete.json", {**data, "request": request})
+    (path / "complete.json").write_text(json.dumps({**data, "request": request}), encoding="utf-8")
 
 
 def test_an_order_is_what_the_training_loop_reads_until_it_is_withdrawn(tmp_path):

@@ -20,7 +20,6 @@ from libra_plan.planner.handover.worker import (
     report,
     save_complete,
     step_folder,
-    write_json,
 )
 
 
@@ -38,7 +37,8 @@ def save(folder, step, text="weights", **more):
 
 
 def ask(folder, identity="r1", generation=3):
-    write_json(folder / REQUEST, {"id": identity, "generation": generation, "drain": True})
+    request = {"id": identity, "generation": generation, "drain": True}
+    (folder / REQUEST).write_text(json.dumps(request), encoding="utf-8")
 
 
 def test_the_newest_complete_checkpoint_is_found(tmp_path):

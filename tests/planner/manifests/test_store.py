@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import msgspec
 import plans
 import pytest
@@ -14,7 +12,6 @@ from libra_plan.planner.manifests.store import (
     generation_file,
     lock_folder,
     read_current,
-    write_atomically,
     write_manifest,
 )
 
@@ -92,21 +89,6 @@ def test_a_manifest_of_another_version_stays_where_it_is(tmp_path):
     with pytest.raises(ManifestError, match="unknown apiVersion"):
         write_manifest(tmp_path, generation(None, 1))
     assert path.exists()
-
-
-def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
-    """A full disk or a crash before the rename must leave the old manifest, and no litter."""
-    path = tmp_path / "state.json"
-    write_atomically(path, b"old")
-
-    def full(_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="No space left"):
-        write_atomically(path, b"new")
-    assert path.read_bytes() == b"old"
-    assert [path.name for path in tmp_path.iterdir()] == ["state.json"]
 
 
 def test_a_folder_in_use_is_refused(tmp_path):
