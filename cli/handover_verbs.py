@@ -11,7 +11,7 @@ from libra_plan.cli import render
 from libra_plan.cli.faults import writing
 from libra_plan.cli.inputs import read_manifest_at
 from libra_plan.cli.plan_verbs import Form
-from libra_plan.errors import InputError, LaunchError
+from libra_plan.errors import InputError, LaunchError, ProfileError
 
 if TYPE_CHECKING:
     from libra_plan.planner.handover.forecast import StepForecast
@@ -160,7 +160,7 @@ def _report(
     if report.outcome is None:
         render.note("dry run: nothing was touched; --yes takes these steps")
     elif report.outcome == "new":
-        render.note(f"done: {report.running or 'nothing'} runs on {report.node}")
+        render.note(f"done: {report.running or 'nothing'} runs on {report.node or 'this host'}")
     else:
         raise LaunchError(_ending(report), got=report.reason or None, way_out=_way_out(report))
 
@@ -191,7 +191,12 @@ def _forecast(
     from libra_plan.profiles.switch_costs import STORE, read_switch_costs, switch_prices
 
     stores = [store / STORE for store in (folder, profiles) if store is not None]
-    records = [one for store in stores[::-1] if store.exists() for one in read_switch_costs(store)]
+    records = []
+    for store in stores[::-1]:
+        try:
+            records += read_switch_costs(store) if store.exists() else []
+        except ProfileError as problem:  # the moves are what counts here, whatever is known of their price
+            render.note(f"warning: {problem.message}")
     given = [load_switching(path)[0] for path in sorted(shipped_folder().glob("*/switching.yaml"))]
     starts = {each.gpu_class: each.start_s.p90 for each in given}
     return forecasts(report.steps, target, switch_prices(records), starts)

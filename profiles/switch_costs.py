@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -28,14 +28,17 @@ FEWEST = 5  # records of a task from which its price is taken
 _NEWEST = 20  # of them count: models and file systems change
 
 
+Seconds = Annotated[float, msgspec.Meta(ge=0.0, le=1e8)]  # years are no move, but a line that was garbled
+
+
 class RoleSwitch(File, frozen=True, kw_only=True):
     """What one role needed: seconds to start, to load and to its first step; None: it did not say."""
 
     role: str
     gpus: int
-    start_s: float | None
-    load_s: float | None
-    warm_up_s: float | None
+    start_s: Seconds | None
+    load_s: Seconds | None
+    warm_up_s: Seconds | None
 
 
 class SwitchRecord(File, frozen=True, kw_only=True):
@@ -51,12 +54,12 @@ class SwitchRecord(File, frozen=True, kw_only=True):
     gpu_class: str | None
     gpus_before: int
     gpus_after: int
-    checkpoint_s: float | None
-    drain_s: float | None
-    save_s: float | None
-    stop_s: float | None
+    checkpoint_s: Seconds | None
+    drain_s: Seconds | None
+    save_s: Seconds | None
+    stop_s: Seconds | None
     roles: tuple[RoleSwitch, ...]
-    lost_s: float | None
+    lost_s: Seconds | None
     at: str
 
 
@@ -81,7 +84,7 @@ def read_switch_costs(path: Path) -> list[SwitchRecord]:
     for number, line in enumerate(lines, start=1):
         try:
             records.append(msgspec.json.decode(line, type=SwitchRecord))
-        except msgspec.MsgspecError as problem:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
             raise ProfileError(
                 "this is no record of a move",
                 got=problem,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from libra_plan.planner.manifests.manifest import Lifecycle
 from libra_plan.profiles.durable import write_atomically
 
 __all__ = ["answer_to", "marks_of", "newest", "withdraw", "write_request"]
+
+_MOST_DIGITS = 19  # of a step that 64 bits hold
 
 
 def newest(folder: Path, lifecycle: Lifecycle) -> Complete | None:
@@ -28,23 +31,31 @@ def newest(folder: Path, lifecycle: Lifecycle) -> Complete | None:
         text = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError):
         return None
-    if not (text.isascii() and text.isdigit()):
+    if not (text.isascii() and text.isdigit() and len(text) < _MOST_DIGITS):
         return None
     return Complete(int(text), path.parent, None, None, None)
 
 
-def write_request(order: Ordered) -> None:
-    """Put an order where the task looks for it; writing it again changes nothing."""
+def write_request(order: Ordered) -> str | None:
+    """Put an order where the task looks for it, and say why that cannot be done; again changes nothing.
+
+    A program that asks for no request may still save, and a disk that is full may have room later.
+    """
     folder = Path(order.folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    request = {"id": order.request, "generation": order.generation, "drain": True}
-    write_atomically(folder / REQUEST, json.dumps(request).encode())
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        request = {"id": order.request, "generation": order.generation, "drain": True}
+        write_atomically(folder / REQUEST, json.dumps(request).encode())
+    except OSError as problem:
+        return problem.strerror or str(problem)
+    return None
 
 
 def withdraw(order: Ordered) -> None:
     """Take an order back, so that the task goes on."""
-    with suppress(FileNotFoundError):
-        (Path(order.folder) / REQUEST).unlink()
+    path = Path(order.folder) / REQUEST
+    if path.is_file():  # a folder that cannot be written to refuses even to remove what is not there
+        path.unlink(missing_ok=True)
 
 
 def answer_to(order: Ordered, lifecycle: Lifecycle, *, knows_requests: bool) -> Complete | None:
@@ -66,7 +77,9 @@ def marks_of(progress: Path) -> dict[str, float]:
     marks: dict[str, float] = {}
     with suppress(OSError):
         for line in progress.read_text(encoding="utf-8", errors="replace").splitlines():
-            with suppress(ValueError, KeyError, TypeError):
+            with suppress(ValueError, KeyError, TypeError, OverflowError, RecursionError):
                 entry = json.loads(line)
-                marks.setdefault(str(entry["mark"]), float(entry["boot_s"]))
+                at_s = float(entry["boot_s"])
+                if math.isfinite(at_s):
+                    marks.setdefault(str(entry["mark"]), at_s)
     return marks

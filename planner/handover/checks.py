@@ -10,8 +10,11 @@ from libra_plan.planner.handover.checkpoints import newest
 from libra_plan.planner.handover.goal import Goal
 from libra_plan.planner.handover.state import State
 from libra_plan.planner.manifests.manifest import Manifest, TaskEntry, Transition
+from libra_plan.planner.manifests.tasks import runs_on_as
 
-__all__ = ["refuse_open", "refuse_stale", "refuse_unsafe"]
+__all__ = ["refuse_elsewhere", "refuse_open", "refuse_stale", "refuse_unsafe"]
+
+_FROM_WHAT_RUNS = "solve again from what runs: libra-plan solve … --from"
 
 
 def refuse_open(state: State) -> None:
@@ -45,7 +48,33 @@ def refuse_stale(state: State, running: Manifest | None, new: Manifest, *, first
             "the manifest is no later one than what runs",
             got=f"generation {new.metadata.generation}",
             allowed=f"later than {running.metadata.generation}",
-            way_out="solve again from what runs: libra-plan solve … --from",
+            way_out=_FROM_WHAT_RUNS,
+        )
+    known = {task.id: task for task in running.spec.tasks}
+    strange = [
+        task.id
+        for task in new.spec.tasks
+        if task.id in known
+        and task.generation == known[task.id].generation
+        and not runs_on_as(known[task.id], running.spec.nodes, task, new.spec.nodes)
+    ]
+    if strange:
+        raise LaunchError(
+            "the manifest does not come from what runs: it would keep tasks as they never ran here",
+            got=", ".join(strange),
+            way_out=_FROM_WHAT_RUNS,
+        )
+
+
+def refuse_elsewhere(state: State, here: str, *, force: bool) -> None:
+    """Refuse to act on another host than the one where roles run, for they cannot be seen from here."""
+    others = {one.host for one in state.processes if one.host not in (None, here)}
+    if others and not force:
+        raise LaunchError(
+            "roles of this folder were started on another host",
+            got=f"this host is {here}",
+            allowed=", ".join(sorted(filter(None, others))),
+            way_out="go there; if that host is gone for good, --force goes on from the newest checkpoints",
         )
 
 

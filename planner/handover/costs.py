@@ -91,7 +91,7 @@ def _sum(*seconds: float | None) -> float | None:
 
 
 def append_costs(path: Path, records: Iterable[SwitchRecord]) -> None:
-    """Add records to a store, in place of a last line that a crash cut off."""
+    """Add records to a store, in place of a last line that a crash cut off; an OSError where it cannot."""
     data = b"".join(msgspec.json.encode(record) + b"\n" for record in records)
     if not data:
         return

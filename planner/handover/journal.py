@@ -60,7 +60,7 @@ def open_journal(folder: Path, *, boot_clock: Callable[[], float], utc_clock: Ca
     """Open a folder's journal for appending.
 
     What a crash cut off or zeroed at its end is moved aside and named in `notes`: a record that was not
-    whole on disk was not acted on. A fault with whole records behind it stops with a LaunchError.
+    whole on disk was not acted on. Anything else that cannot be read stops with a LaunchError.
     """
     path = folder / JOURNAL
     entries, good, torn = _parse(path)
@@ -94,15 +94,26 @@ def _parse(path: Path) -> tuple[list[Entry], int, bytes]:
         entries.append(entry)
         at += len(line)
     rest = data[at:]
-    broken = next((line for line in rest.splitlines()[1:] if _looks_whole(line)), None)
-    if broken is not None:
+    _refuse_damage(rest, Where(shown(path), line=len(entries) + 1))
+    return entries, at, rest
+
+
+def _refuse_damage(rest: bytes, where: Where) -> None:
+    """Refuse what no crash leaves: each line is on disk before the next, so only the last can be torn."""
+    lines = rest.count(b"\n")
+    if b"\n" in rest[:-1]:
         raise LaunchError(
             "the journal was damaged in its middle, so what runs is not known for sure",
-            got=f"{len(rest.splitlines())} lines after a faulty one",
+            got=f"{lines} lines from a faulty one on",
             way_out="stop what has LIBRA_PLAN_LAUNCH_ID in its environment, then move the file away",
-            where=Where(shown(path), line=len(entries) + 1),
+            where=where,
         )
-    return entries, at, rest
+    if lines and _is_json(rest):
+        raise LaunchError(
+            "the journal's last record is not known here, or was changed",
+            way_out="use the version of libra-plan that wrote it",
+            where=where,
+        )
 
 
 def _entry(line: bytes, before: str, number: int) -> Entry | None:
@@ -110,15 +121,15 @@ def _entry(line: bytes, before: str, number: int) -> Entry | None:
         return None
     try:
         entry = msgspec.json.decode(line, type=Entry)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     return entry if entry.sum == _sum(before, entry) and entry.number == number else None
 
 
-def _looks_whole(line: bytes) -> bool:
+def _is_json(line: bytes) -> bool:
     try:
-        msgspec.json.decode(line, type=Entry)
-    except msgspec.MsgspecError:
+        msgspec.json.decode(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return False
     return True
 

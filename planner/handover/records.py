@@ -120,11 +120,15 @@ class Intent(_Record, frozen=True, tag="intent"):
 
 
 class Started(_Record, frozen=True, tag="started"):
-    """The process exists, and waits to be released before it becomes the role."""
+    """The process exists on `host`, and waits to be released before it becomes the role.
+
+    `start_time` counts seconds since that host was started.
+    """
 
     start: int
     pid: int
     start_time: float
+    host: str
 
 
 class Released(_Record, frozen=True, tag="released"):

@@ -32,6 +32,7 @@ class Process:
     established: bool = False
     pid: int | None = None
     start_time: float | None = None
+    host: str | None = None
     released_boot_s: float | None = None
 
 
@@ -188,9 +189,9 @@ def _process(state: State, one: r.Intent | r.Started | r.Released | r.Never, boo
         return replace(state, processes=(*state.processes, made), starts=max(state.starts, one.start))
     if isinstance(one, r.Never):
         return replace(state, processes=tuple(each for each in state.processes if each.start != one.start))
-    changes: dict[str, float | int]
+    changes: dict[str, float | int | str]
     if isinstance(one, r.Started):
-        changes = {"pid": one.pid, "start_time": one.start_time}
+        changes = {"pid": one.pid, "start_time": one.start_time, "host": one.host}
     else:
         changes = {"released_boot_s": boot_s}
     return replace(

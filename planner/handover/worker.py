@@ -21,6 +21,7 @@ size, is not complete. With several ranks, rank 0 alone calls `save_complete`, a
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from collections.abc import Iterable
@@ -148,7 +149,7 @@ def save_complete(
     ranks = os.environ.get("WORLD_SIZE", "1") if world_size is None else world_size
     began = _own.saving_since_s
     complete = {
-        "step": step,
+        "step": int(step),
         "generation": _generation(),
         "world_size": int(ranks),
         "request": _own.pending,
@@ -212,10 +213,11 @@ def read_request(folder: Path) -> Request | None:
     """Read a task's request; None when there is none."""
     data = _read(folder / REQUEST)
     try:
-        return (
-            None if data is None else Request(str(data["id"]), int(data["generation"]), bool(data["drain"]))
-        )
-    except (KeyError, TypeError, ValueError):
+        generation = None if data is None else _whole(data["generation"])
+        if data is None or generation is None:
+            return None
+        return Request(str(data["id"]), generation, bool(data["drain"]))
+    except KeyError:
         return None
 
 
@@ -225,32 +227,44 @@ def read_complete(folder: Path) -> Complete | None:
     if data is None:
         return None
     try:
-        whole = all(_has_size(folder / str(entry["path"]), int(entry["bytes"])) for entry in data["files"])
-        found = Complete(
-            int(data["step"]),
-            folder,
-            data.get("generation"),
-            data.get("world_size"),
-            data.get("request"),
-            data.get("save_s"),
-        )
-    except (KeyError, TypeError, ValueError):
+        whole = all(_has_size(folder / str(entry["path"]), entry["bytes"]) for entry in data["files"])
+    except (KeyError, TypeError):
         return None
-    return found if whole and found.step == _step_of(folder) else None
+    step, request = _whole(data.get("step")), data.get("request")
+    if not whole or step is None or step != _step_of(folder):
+        return None
+    return Complete(
+        step,
+        folder,
+        _whole(data.get("generation")),
+        _whole(data.get("world_size")),
+        request if isinstance(request, str) else None,
+        _seconds(data.get("save_s")),
+    )
 
 
 def _read(path: Path) -> dict[str, Any] | None:
     try:
         data = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     return data if isinstance(data, dict) else None
 
 
-def _has_size(path: Path, size: int) -> bool:
+def _whole(value: object) -> int | None:
+    """Give a number of steps, ranks or generations that 64 bits hold; what else a file says is unknown."""
+    return value if type(value) is int and 0 <= value < 2**63 else None
+
+
+def _seconds(value: object) -> float | None:
+    known = type(value) in (int, float) and 0.0 <= value < math.inf  # type: ignore[operator]
+    return float(value) if known else None  # type: ignore[arg-type]
+
+
+def _has_size(path: Path, size: object) -> bool:
     try:
         return path.stat().st_size == size
-    except OSError:
+    except (OSError, ValueError):  # ValueError: a name that no file can have
         return False
 
 

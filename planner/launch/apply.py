@@ -6,6 +6,7 @@ A dry run is the default. Only processes that carry the mark of this folder's ru
 from __future__ import annotations
 
 import os
+import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -101,7 +102,7 @@ def stop(*, folder: Path, dry_run: bool = True, settings: Settings | None = None
         checks.refuse_open(run.state)
         running = run.plan(run.state.running)
         if running is None:
-            return HandOverReport(run.state.node, ())
+            return HandOverReport(run.state.node, (), None if dry_run else "new")
         return run.go(None, host.this_node(running, run.state.node))
 
 
@@ -121,12 +122,14 @@ def resume(
 def _run(folder: Path, node: str | None, dry_run: bool, settings: Settings) -> Iterator[_Run]:
     """Open a run's folder: for looking, or locked and with its journal open for writing."""
     folder = folder.absolute()
-    if not dry_run:
+    if not dry_run and node is not None:
         folder.mkdir(parents=True, exist_ok=True)
+    dry_run = dry_run or not folder.exists()  # to stop, or to go on, needs something that was started
     with nullcontext() if dry_run else lock_folder(folder):
         state = state_of(read_journal(folder))
         if node is not None and state.node not in ("", node):
             raise LaunchError("the folder belongs to another node", got=node, allowed=state.node)
+        checks.refuse_elsewhere(state, socket.gethostname(), force=settings.force)
         if dry_run:
             yield _Run(folder, state, None, settings)
             return
@@ -218,6 +221,14 @@ class _Run:
             self.journal, where, old, new, settings.deadlines, settings.tell, settings.boot_clock
         )
 
+    def keep_costs(self, measured: tuple[SwitchRecord, ...]) -> None:
+        """Add what moves cost to the stores; the hand-over is over, whether or not there is room for that."""
+        for store in (self.folder / STORE, *self.settings.stores):
+            try:
+                costs.append_costs(store, measured)
+            except OSError as problem:
+                self.settings.tell(f"what it cost is not kept in {store}: {problem.strerror or problem}")
+
     def inherited(self) -> dict[str, str]:
         """Give what roles inherit."""
         return dict(os.environ if self.settings.environment is None else self.settings.environment)
@@ -231,9 +242,8 @@ class _Run:
         measured: tuple[SwitchRecord, ...] = ()
         if not state.open and not supervisor.went_back:
             measured = costs.costs_of(state, steps, supervisor.host.node, supervisor.journal.entries[-1].at)
-            for store in (self.folder / STORE, *self.settings.stores):
-                costs.append_costs(store, measured)
         self.show_running(state)
+        self.keep_costs(measured)
         outcome = (
             "stuck" if state.stuck else "left" if state.open else "old" if supervisor.went_back else "new"
         )

@@ -42,6 +42,7 @@ __all__ = [
     "read_state",
     "refuse_survivors",
     "role_environment",
+    "start_time_of",
     "still_runs",
     "this_node",
     "write_state",
@@ -282,7 +283,7 @@ def hear_signals(handle: Callable[[int], None]) -> Iterator[None]:
 
 
 class AgentState(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """One agent as recorded; pid and start time (s since the epoch) together name the process."""
+    """One agent as recorded; pid and start time (s since the host was started) name the process."""
 
     task: str
     role: str
@@ -325,13 +326,23 @@ def read_state(folder: Path) -> LaunchState | None:
         ) from None
 
 
+def start_time_of(pid: int) -> float | None:
+    """Give when a process was started, seconds since the host was; None when it has ended.
+
+    Seconds since the epoch would name another process whenever the host's clock is set.
+    """
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:  # ended, or another user's where the system hides those
+        return None
+    fields = stat.rpartition(b")")[2].split()  # from the state on: the name before may hold anything
+    return None if fields[0] in b"ZX" else int(fields[19]) / os.sysconf("SC_CLK_TCK")
+
+
 def still_runs(pid: int, start_time: float) -> bool:
     """Say whether a recorded process runs; a process that took over its number does not count."""
-    try:
-        process = psutil.Process(pid)
-        return abs(process.create_time() - start_time) < 1.0 and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
+    started = start_time_of(pid)
+    return started is not None and abs(started - start_time) < 0.05
 
 
 def refuse_survivors(state: LaunchState | None) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 import psutil
 
 from libra_plan.planner.handover.state import Process
-from libra_plan.planner.launch.host import marked_processes, still_runs
+from libra_plan.planner.launch.host import marked_processes, start_time_of, still_runs
 
 __all__ = [
     "START_MARK",
@@ -56,7 +56,7 @@ _children: dict[tuple[int, float], subprocess.Popen[bytes]] = {}
 
 @dataclass(frozen=True)
 class Held:
-    """A process that waits for the word to become a role; pid and start time (s, epoch) name it."""
+    """A process that waits for the word to become a role; pid and start time (s since boot) name it."""
 
     process: subprocess.Popen[bytes]
     start_time: float
@@ -90,7 +90,7 @@ def start_held(argv: Sequence[str], environment: Mapping[str, str], log: Path, w
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    return Held(process, psutil.Process(process.pid).create_time())
+    return Held(process, start_time_of(process.pid) or 0.0)  # it may have been killed already
 
 
 def live_starts(recorded: Iterable[Process]) -> frozenset[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -90,6 +91,9 @@ def status(
         found = cards()
     except InputError as problem:
         notes = (f"who uses which GPU is not known beyond what was ordered: {problem.message}",)
+    away = sorted({one.host for one in state.processes if one.host not in (None, socket.gethostname())})
+    if away:
+        notes += (f"roles were started on {', '.join(map(str, away))} and cannot be seen from here",)
     unfinished = _unfinished(state)
     differences = (
         *((Difference("unfinished", "hand-over", unfinished),) if unfinished else ()),

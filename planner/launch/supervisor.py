@@ -6,6 +6,7 @@ All it knows comes from the journal and from looking, so the next supervisor can
 from __future__ import annotations
 
 import signal
+import socket
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from libra_plan.planner.handover.moves import Act, Action
 from libra_plan.planner.handover.state import Process, after, state_of
 from libra_plan.planner.launch import host, processes
 from libra_plan.planner.launch.host import GpuCheck, GpuState
+from libra_plan.planner.launch.roles import hold_role, intent_of
 from libra_plan.planner.manifests.agents import Agent
 from libra_plan.planner.manifests.manifest import Manifest, NodeEntry, Transition
 
@@ -249,7 +251,7 @@ class Supervisor:
         task = action.step.task
         order = self.state.stop_of(task).ordered
         assert order is not None
-        checkpoints.write_request(order)
+        unasked = checkpoints.write_request(order)
         leaving = self.state.leaving(task)
         knows = any("polls" in checkpoints.marks_of(Path(one.progress)) for one in leaving if one.trains)
         found = checkpoints.answer_to(order, leaving[0].lifecycle, knows_requests=knows)
@@ -265,7 +267,8 @@ class Supervisor:
         if self.state.force:
             self.record(r.Saved(task=task, step=None, save_s=None))
             return True
-        return self.fail(action, f"no newer complete checkpoint in {order.folder} within {limit:g} s")
+        why = f" (it could not be asked: {unasked})" if unasked else ""
+        return self.fail(action, f"no newer complete checkpoint in {order.folder} within {limit:g} s{why}")
 
     def await_gone(self, action: Action, waited_s: float) -> bool:
         """Tell the task to stop, and wait until nothing of it is left, on the host and on its GPUs."""
@@ -323,10 +326,10 @@ class Supervisor:
         ]
         try:
             self.check_room(task, agents)
+            for agent in agents:
+                self.start_role(agent)
         except LaunchError as problem:
             return self.fail(action, problem.message)
-        for agent in agents:
-            self.start_role(agent)
         return True
 
     def check_room(self, task: str, agents: list[Agent]) -> None:
@@ -348,36 +351,24 @@ class Supervisor:
 
     def start_role(self, agent: Agent) -> None:
         """Start one role: on record before it exists, and released when its process is on record."""
-        goal, number = self.goal, self.state.starts + 1
-        generation = goal.generations[agent.task]
-        log = self.host.folder / "logs" / agent.task / agent.role / f"g{generation:06d}.log"
-        progress = self.host.folder / "progress" / f"{number:06d}.jsonl"
-        progress.parent.mkdir(parents=True, exist_ok=True)
+        intent = intent_of(agent, self.goal, self.host.folder, self.state.starts + 1)
+        self.record(intent)
+        try:
+            held = hold_role(agent, intent, self.state, self.host.inherited)
+        except (OSError, ValueError) as problem:  # ValueError: a word that no process can be given
+            self.record(r.Never(start=intent.start))
+            raise LaunchError(f"{agent.task}/{agent.role} cannot be started", got=problem) from None
         self.record(
-            r.Intent(
-                start=number,
-                task=agent.task,
-                role=agent.role,
-                generation=generation,
-                gpus=tuple(f"{self.host.node.id}:{gpu}" for gpu in agent.gpus),
-                trains=(agent.task, agent.role) in goal.trains,
-                world_size=agent.world_size,
-                lifecycle=goal.lifecycles[agent.task],
-                log=str(log),
-                progress=str(progress),
+            r.Started(
+                start=intent.start,
+                pid=held.pid,
+                start_time=held.start_time,
+                host=socket.gethostname(),
             )
         )
-        environment = host.role_environment(agent, self.host.inherited) | {
-            host.MARK: self.state.launch_id,
-            processes.START_MARK: str(number),
-            "LIBRA_PLAN_PROGRESS_FILE": str(progress),
-            "LIBRA_PLAN_TASK": agent.task,
-        }
-        held = processes.start_held(agent.argv, environment, log, self.state.working_folder)
-        self.record(r.Started(start=number, pid=held.pid, start_time=held.start_time))
         held.release()
-        self.record(r.Released(start=number))
-        self.tell(f"started: {agent.task}/{agent.role} (pid {held.pid}), log {log}")
+        self.record(r.Released(start=intent.start))
+        self.tell(f"started: {agent.task}/{agent.role} (pid {held.pid}), log {intent.log}")
 
     def await_ready(self, action: Action, waited_s: float) -> bool:
         """See whether the started roles work: warm where they report, else alive through the window."""

@@ -209,3 +209,16 @@ def test_a_folder_in_use_has_the_exit_code_of_a_lock(call, work, tmp_path):
     with lock_folder(tmp_path / "libra-plan-run"):
         assert call("apply", "run", "--yes").code == 5
         assert program("stop", "--yes", cwd=tmp_path).code == 5
+
+
+def test_garbled_costs_of_moves_hide_no_hand_over(call, work, tmp_path):
+    """What moves cost is an aside there; where a plan is priced from it, the line is refused."""
+    assert call("solve", work, "--out", "run").code == 0
+    folder = tmp_path / "libra-plan-run"
+    folder.mkdir()
+    (folder / STORE).write_text('{"schema_version": 1, "lost_s": -5}\n')
+    ran = call("launch", "run", "--detach", "--yes", "--allow-unknown-gpus")
+    assert ran.code == 0, ran.err
+    assert "this is no record of a move" in ran.err
+    assert "done: sha256:" in ran.err
+    assert call("stop", "--yes").code == 0

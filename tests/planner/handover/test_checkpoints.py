@@ -80,3 +80,26 @@ def test_reports_are_read_line_by_line(tmp_path):
     assert marks_of(path) == {}
     path.write_text('{"mark": "loading", "boot_s": 5.0}\n{"mark": "loading", "boot_s": 9}\n[]\n{"mark": "wa')
     assert marks_of(path) == {"loading": 5.0}
+
+
+@pytest.mark.parametrize("text", ["9" * 30, "9" * 5000])
+def test_a_step_that_no_journal_can_hold_is_no_step(tmp_path, text):
+    """What a framework's file says must not end the supervisor in the middle of a hand-over."""
+    (tmp_path / "latest_checkpointed_iteration.txt").write_text(text)
+    assert newest(tmp_path, VERL) is None
+
+
+def test_reports_that_are_no_times_do_not_count(tmp_path):
+    """They would be infinite costs of a move, or end the supervisor."""
+    path = tmp_path / "p.jsonl"
+    lines = ['{"mark": "polls", "boot_s": Infinity}', '{"mark": "loading", "boot_s": 1' + "0" * 400 + "}"]
+    path.write_text("\n".join([*lines, "[" * 100_000, '{"mark": "warm", "boot_s": 3}']) + "\n")
+    assert marks_of(path) == {"warm": 3.0}
+
+
+def test_a_request_that_cannot_be_written_is_told_and_leaves_nothing_to_withdraw(tmp_path):
+    """A full or read-only disk is a reason to go back, not to end."""
+    (tmp_path / "file").write_text("")
+    asked = order(tmp_path / "file" / "t")
+    assert write_request(asked) == "Not a directory"
+    withdraw(asked)

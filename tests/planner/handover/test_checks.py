@@ -46,6 +46,7 @@ def running(manifest, node="n0"):
                 turn=1,
                 pid=start,
                 start_time=0.0,
+                host="here",
                 established=True,
             )
             for start, agent in enumerate(goal.agents.values())
@@ -144,3 +145,28 @@ def test_an_open_hand_over_is_finished_first(lab):
         checks.refuse_open(State(open=True, target="sha256:0123456789abcdef", stuck="GPU busy"))
     assert caught.value.got == "one to sha256:0123456789ab (GPU busy)"
     assert "--back" in caught.value.way_out
+
+
+def test_a_manifest_of_another_line_keeps_no_task_as_it_never_ran(lab):
+    """Two plans of one parent both call a task's first start generation 2, whatever it runs."""
+    first = lab.manifest({"a": {"actor": [0]}})
+    ours = lab.manifest({"a": {"actor": [0]}, "b": {"actor": [3]}}, first)
+    theirs = lab.manifest({"a": {"actor": [0]}, "b": {"actor": [3]}}, first, words={"b": ["other"]})
+    later = lab.manifest({"a": {"actor": [1]}, "b": {"actor": [3]}}, theirs, words={"b": ["other"]})
+    with pytest.raises(LaunchError, match="does not come from what runs") as caught:
+        checks.refuse_stale(running(ours), ours, later, first=False)
+    assert caught.value.got == "b"
+    checks.refuse_stale(running(theirs), theirs, later, first=False)
+    skipped = lab.manifest({"a": {"actor": [2]}, "b": {"actor": [3]}}, later, words={"b": ["other"]})
+    checks.refuse_stale(running(theirs), theirs, skipped, first=False)
+
+
+def test_roles_of_another_host_are_not_taken_for_gone(lab):
+    """From a login node that shares the folder every role looks dead, and would be started twice."""
+    state = running(lab.manifest({"a": {"actor": [0]}}))
+    checks.refuse_elsewhere(state, "here", force=False)
+    checks.refuse_elsewhere(State(), "there", force=False)
+    with pytest.raises(LaunchError, match="on another host") as caught:
+        checks.refuse_elsewhere(state, "there", force=False)
+    assert caught.value.allowed == "here"
+    checks.refuse_elsewhere(state, "there", force=True)

@@ -43,7 +43,7 @@ def moved(progress, *, ordered=True, save_s=2.0, began=100.0, steps=(STEP,)):
         (began + 5, r.Stopping(task="t")),
         (began + 8, r.Gone(task="t", memory="free")),
         (began + 9, intent),
-        (began + 9, r.Started(start=2, pid=1, start_time=0.0)),
+        (began + 9, r.Started(start=2, pid=1, start_time=0.0, host="here")),
         (began + 10, r.Released(start=2)),
         (began + 60, r.Through(step="move:t")),
     ]

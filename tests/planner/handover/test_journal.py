@@ -91,3 +91,26 @@ def test_stamps_are_utc_and_durations_are_not_made_of_them(tmp_path):
     first, second = read_journal(tmp_path)
     assert second.boot_s - first.boot_s == 1.5
     assert datetime.datetime.fromisoformat(first.at).utcoffset() == datetime.timedelta(0)
+
+
+def test_more_than_one_line_is_never_cut_off(tmp_path):
+    """Each line is on disk before the next is written, so two that cannot be read were acted on."""
+    path = written(tmp_path)
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:3]) + b"\0garbage\n" * 2)
+    with pytest.raises(LaunchError, match="damaged in its middle"):
+        opened(tmp_path)
+    assert not list(tmp_path.glob("*.torn-*"))
+
+
+def test_a_last_record_of_another_version_is_not_cut_off(tmp_path):
+    """What a later version did must not be forgotten by an earlier one."""
+    path = written(tmp_path)
+    *whole, last = path.read_bytes().splitlines(keepends=True)
+    for changed in (last.replace(b'"finished"', b'"rewound"'), last.replace(b"true", b"false")):
+        path.write_bytes(b"".join((*whole, changed)))
+        with pytest.raises(LaunchError, match="not known here, or was changed") as caught:
+            opened(tmp_path)
+        assert caught.value.where.line == len(RECORDS)
+    path.write_bytes(b"".join((*whole, b"\0" * 30 + b"\n")))
+    assert len(opened(tmp_path).entries) == len(whole)

@@ -55,7 +55,7 @@ class World:
                 progress="",
             )
         )
-        self.record(r.Started(start=number, pid=number, start_time=0.0))
+        self.record(r.Started(start=number, pid=number, start_time=0.0, host="here"))
         self.record(r.Released(start=number))
         self.live.add(number)
 

@@ -17,6 +17,7 @@ from libra_plan.planner.handover.worker import (
     await_release,
     checkpoint_requested,
     latest_complete,
+    read_request,
     report,
     save_complete,
     step_folder,
@@ -177,3 +178,40 @@ def test_it_comes_with_the_package_and_loads_the_standard_library_only():
     assert libra_plan.latest_complete is latest_complete
     with pytest.raises(AttributeError):
         _ = libra_plan.no_such_name
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"step": 1e999},
+        {"step": 5.5},
+        {"step": True},
+        {"step": 2**64},
+        {"files": [{"path": "f", "bytes": 1e999}]},
+        {"files": [{"path": "\0", "bytes": 1}]},
+        {"files": [{"path": "\ud800", "bytes": 1}]},
+        {"files": [3]},
+        {"files": 3},
+    ],
+)
+def test_a_completion_that_says_nonsense_completes_nothing(tmp_path, wrong):
+    """A supervisor and every later start read it; none may end of it."""
+    (step_folder(5, tmp_path) / "f").write_text("x")
+    path = save_complete(5, ["f"], tmp_path) / "complete.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **wrong}))
+    assert latest_complete(tmp_path) is None
+    path.write_text("[" * 100_000)
+    assert latest_complete(tmp_path) is None
+
+
+def test_what_a_completion_says_in_another_form_is_unknown(tmp_path):
+    """A text in place of seconds went into the journal, which could not be read any more."""
+    (step_folder(5, tmp_path) / "f").write_text("x")
+    path = save_complete(5, ["f"], tmp_path) / "complete.json"
+    odd = {"save_s": "fast", "world_size": "4", "generation": -1, "request": [1]}
+    path.write_text(json.dumps({**json.loads(path.read_text()), **odd}))
+    found = latest_complete(tmp_path)
+    assert (found.step, found.save_s, found.world_size) == (5, None, None)
+    assert (found.generation, found.request) == (None, None)
+    (tmp_path / "request.json").write_text('{"id": "q", "generation": 1e999, "drain": true}')
+    assert read_request(tmp_path) is None

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -18,6 +19,7 @@ from handover_cases import TRAINER, case, wait_for
 
 from libra_plan.errors import LaunchError, LockedError
 from libra_plan.planner.handover import records as r
+from libra_plan.planner.handover.checkpoints import marks_of
 from libra_plan.planner.handover.goal import Deadlines
 from libra_plan.planner.handover.journal import read_journal
 from libra_plan.planner.handover.worker import latest_complete
@@ -458,3 +460,52 @@ def test_nothing_to_resume_is_told(lab):
     """The way out of a typing error is to name what was meant."""
     with pytest.raises(LaunchError, match="no hand-over is unfinished here"):
         resume(folder=lab.run, settings=lab.settings())
+
+
+def test_a_request_that_cannot_be_written_calls_the_hand_over_off(lab):
+    """A checkpoint folder that is full or read-only must not leave the supervisor dead in the middle."""
+    old = begin(lab, OLD)
+    (lab.folder / "checkpoints" / "a" / "request.json").mkdir(parents=True)
+    asked = [Path(one.progress) for one in lab.state().processes]
+    wait_for(lambda: all("polls" in marks_of(path) for path in asked))
+    report = move(lab, lab.manifest(NEW, old), deadlines=Deadlines(checkpoint_s=0.2, window_s=5.0))
+    assert report.outcome == "old"
+    assert "it could not be asked: Is a directory" in report.reason
+    assert lab.faults() == []
+    assert lab.runs(old) == []
+
+
+def test_a_role_that_no_process_can_be_made_for_is_a_failed_step(lab):
+    """Logs that cannot be written ended the supervisor between two roles, and nothing was undone."""
+    old = begin(lab, OLD)
+    (lab.run / "logs" / "c").write_text("not a folder")
+    new = lab.manifest({"a": {"actor": [0]}, "b": {"actor": [2]}, "c": {"actor": [1]}}, old)
+    report = move(lab, new)
+    assert report.outcome == "old"
+    assert "c/actor cannot be started; got [Errno 20] Not a directory" in report.reason
+    assert lab.faults() == []
+    assert lab.runs(old) == []
+
+
+def test_costs_that_cannot_be_kept_are_told_when_all_is_done(lab):
+    """A full disk after the last step is no reason to call a hand-over failed."""
+    heard = []
+    (lab.folder / "run").mkdir()
+    (lab.run / STORE).mkdir()
+    manifest = lab.manifest(OLD)
+    report = apply(
+        manifest, folder=lab.run, dry_run=False, first=True, settings=lab.settings(tell=heard.append)
+    )
+    assert report.outcome == "new"
+    assert any("what it cost is not kept" in line for line in heard)
+    assert read_manifest(lab.run / "manifest.json") == manifest
+
+
+def test_stopping_where_nothing_was_started_makes_nothing(lab):
+    """A mistyped folder must not come into being."""
+    report = stop(folder=lab.run, dry_run=False, settings=lab.settings())
+    assert report.steps == ()
+    assert not lab.run.exists()
+    with pytest.raises(LaunchError, match="no hand-over is unfinished"):
+        resume(folder=lab.run, dry_run=False, settings=lab.settings())
+    assert not lab.run.exists()

@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from types import SimpleNamespace
 
 import plans
@@ -27,6 +28,7 @@ from libra_plan.planner.launch.host import (
     marked_processes,
     read_state,
     refuse_survivors,
+    start_time_of,
     still_runs,
     this_node,
     write_state,
@@ -205,8 +207,9 @@ def test_a_broken_record_stops_the_launch(tmp_path):
 def test_a_pid_that_was_given_again_is_another_process():
     """Pids are reused; only pid and start time together name a process."""
     own = psutil.Process()
-    assert still_runs(own.pid, own.create_time())
-    assert not still_runs(own.pid, own.create_time() - 100.0)
+    started = start_time_of(own.pid)
+    assert still_runs(own.pid, started)
+    assert not still_runs(own.pid, started - 100.0)
     refuse_survivors(state())
 
 
@@ -225,3 +228,22 @@ def test_a_worker_whose_agent_is_gone_is_found():
         finally:
             worker.kill()
     refuse_survivors(record)
+
+
+def test_a_clock_that_is_set_makes_no_other_process_of_one(monkeypatch):
+    """A078: a node that got its time late took every role for gone, and stopped it without a checkpoint."""
+    started = start_time_of(os.getpid())
+    real = psutil.boot_time()
+    monkeypatch.setattr("psutil.boot_time", lambda: real + 3600.0)
+    monkeypatch.setattr("psutil._pslinux.boot_time", lambda: real + 3600.0)
+    monkeypatch.setattr("psutil.Process.create_time", lambda _: real + 3600.0)
+    assert still_runs(os.getpid(), started)
+    assert 0.0 < started <= time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def test_a_process_that_has_ended_has_no_start_time():
+    """Not even while its parent has not asked for its status."""
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        assert start_time_of(process.pid) is None
+    assert start_time_of(2**22 + 1) is None

@@ -11,7 +11,7 @@ import pytest
 from handover_cases import wait_for
 
 from libra_plan.planner.launch import processes
-from libra_plan.planner.launch.host import MARK, still_runs
+from libra_plan.planner.launch.host import MARK, start_time_of, still_runs
 from libra_plan.planner.launch.processes import START_MARK, start_held
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -95,7 +95,7 @@ def test_a_signal_goes_to_agents_and_to_workers_without_one(tmp_path):
     orphan = subprocess.Popen(words, env=environment)
     try:
         wait_for(lambda: len(list(tmp_path.glob("ready-*"))) == 3)
-        started = psutil.Process(agent.pid).create_time()
+        started = start_time_of(agent.pid)
         processes.tell_to_stop(identity, "t", [(agent.pid, started)], processes.signal.SIGTERM)
         assert agent.wait(20) == orphan.wait(20) == 0
         told = {path.name for path in tmp_path.iterdir() if path.name.isdigit()}

@@ -11,11 +11,11 @@ import psutil
 import pytest
 from handover_cases import OPTIONS, case, wait_for
 
-from libra_plan.errors import InputError
+from libra_plan.errors import InputError, LaunchError
 from libra_plan.planner.handover import records as r
 from libra_plan.planner.handover.journal import open_journal
 from libra_plan.planner.launch import host
-from libra_plan.planner.launch.apply import apply
+from libra_plan.planner.launch.apply import apply, stop
 from libra_plan.planner.launch.processes import START_MARK
 from libra_plan.planner.launch.status import status
 from libra_plan.planner.telemetry.nvml import Card
@@ -158,3 +158,13 @@ def test_a_plan_with_another_generation_is_a_difference(lab):
         older = isinstance(one, r.Intent) and one.task == "a"
         again.append(msgspec.structs.replace(one, generation=9) if older else one)
     assert said(lab) == [("wrong-generation", "a/actor")]
+
+
+def test_roles_of_another_host_are_said_to_be_out_of_sight(lab, monkeypatch):
+    """Who looks from a login node must not read that all has ended and nothing more."""
+    assert look(lab).notes == (look(lab).notes[0],)
+    monkeypatch.setattr("socket.gethostname", lambda: "login")
+    here = lab.state().processes[0].host
+    assert f"roles were started on {here} and cannot be seen from here" in look(lab).notes
+    with pytest.raises(LaunchError, match="on another host"):
+        stop(folder=lab.run, settings=lab.settings())
