@@ -1,0 +1,153 @@
+"""What a task of the workload says arrives in the priced problem."""
+
+from dataclasses import replace
+
+import msgspec
+import pytest
+from affine_profile import AffineProfile, profile_file
+from pricing_cases import H200, REFERENCE, ROLLOUT, WORK, folder_of, price_of, role_of, task_of
+
+from libra_plan.errors import ClusterError, WorkloadError
+from libra_plan.models.topology import GpuId
+from libra_plan.planner.pricing import price
+from libra_plan.planner.problem import Deadline, Policy, Quota
+from libra_plan.profiles.schema import (
+    DeadlineSpec,
+    Fixed,
+    QuotaSpec,
+    RoleSpec,
+    Trace,
+    WorkSpec,
+)
+
+
+def ahead(history, law=None, **changes):
+    fields = {"history_tokens": tuple(history)}
+    if law is not None:
+        fields["response_tokens"] = law
+    return task_of(work_per_step=msgspec.structs.replace(WORK, **fields), **changes)
+
+
+def ahead_price(task, steps):
+    folder = folder_of(task)
+    return price(folder, H200, fit=lambda loaded: AffineProfile(loaded.file), at_steps_ahead=steps)
+
+
+def test_task_fields_are_carried_over():
+    """Weight, limits, policy, horizon and digests reach the problem unchanged."""
+    folder = folder_of(task_of(weight=2.5, min_gpus=2, max_gpus=6, arrangements=("colocated",)))
+    problem = price(folder, H200, policy=Policy.MAX_MIN, fit=lambda loaded: AffineProfile(loaded.file))
+    (task,) = problem.tasks
+    assert (task.weight, task.min_gpus, task.max_gpus) == (2.5, 2, 6)
+    assert {each.value for each in task.arrangements} == {"colocated"}
+    assert (problem.policy, problem.horizon_s) == (Policy.MAX_MIN, 3600.0)
+    assert problem.input_digests == {"workload.yaml": "ab" * 32}
+
+
+def test_what_policies_read_is_carried_over():
+    """Tiers, teams, deadlines, waiting and quotas reach the problem, rates per second."""
+    asks = {"tier": 2, "team": "red", "deadline": DeadlineSpec(steps=10, within_s=60), "waited_s": 30.0}
+    folder = folder_of(task_of(min_steps_per_hour=7200.0, latency_first=True, **asks))
+    quotas = {"red": QuotaSpec(gpus=4, gpus_of_class={"h200_sxm": 2})}
+    workload = msgspec.structs.replace(folder.workload, quotas=quotas, aging_s=600.0)
+    fit = lambda loaded: AffineProfile(loaded.file)  # noqa: E731
+    problem = price(replace(folder, workload=workload), H200, fit=fit, budget_per_hour=9.0)
+    (task,) = problem.tasks
+    assert (task.tier, task.team, task.deadline, task.waited_s) == (2, "red", Deadline(10, 60), 30.0)
+    assert (task.min_steps_per_s, task.latency_first) == (2.0, True)
+    assert problem.quotas == (Quota("red", 4, (("h200_sxm", 2),)),)
+    assert (problem.budget_per_hour, problem.aging_s) == (9.0, 600.0)
+
+
+def test_samples_and_tokens_per_step_are_totals():
+    """Tokens count prompt and response of every sample, once."""
+    (task,) = price_of(
+        task_of(work_per_step=msgspec.structs.replace(WORK, response_tokens=Fixed(tokens=100)))
+    ).tasks
+    assert task.samples_per_step == 64
+    assert task.tokens_per_step == 64 * 1124
+
+
+def test_env_becomes_cpu_workers():
+    """A CPU role holds no GPU and asks for cores and memory of all its workers."""
+    env = RoleSpec(
+        id="env", kind="env", workers=10, cpu_cores_per_worker=0.5, host_memory_mib_per_worker=1024,
+        tool_wait_s_per_turn=2.0,
+    )  # fmt: skip
+    role = role_of(price_of(task_of(ROLLOUT, env)), "env")
+    assert not role.on_gpu
+    assert (role.cpu_workers, role.cpu_cores, role.host_memory_mib) == (10, 5.0, 10_240.0)
+
+
+def test_tool_waits_of_env_slow_the_rollout_only():
+    """The rollout of the same task waits turns × seconds at most, and no less than one trajectory's own."""
+    env = RoleSpec(
+        id="env", kind="env", workers=1, cpu_cores_per_worker=1, host_memory_mib_per_worker=1,
+        tool_wait_s_per_turn=2.0,
+    )  # fmt: skip
+    files = [profile_file("decode", flags={"prefix_caching": True}), profile_file("score")]
+    work = msgspec.structs.replace(WORK, turns=5)
+    plain = role_of(price_of(task_of(ROLLOUT, work_per_step=work), files=files)).options
+    waits = role_of(price_of(task_of(ROLLOUT, env, work_per_step=work), files=files)).options
+    for without, with_waits in zip(plain, waits, strict=True):
+        assert without.time_s.value < with_waits.time_s.value
+    # with all admitted at once the waits add at most their own 10 s
+    assert waits[-1].time_s.value <= plain[-1].time_s.value + 10.0 + 1e-6
+
+
+def test_pinned_and_excluded_gpus_are_resolved_and_priced():
+    """Pinned GPUs fix the count, so only that option is priced."""
+    role = msgspec.structs.replace(
+        ROLLOUT, pinned_gpus=("node0:1", "node0:2", "node0:5"), excluded_gpus=("node0:7",)
+    )
+    priced = role_of(price_of(task_of(role)))
+    assert [option.gpus for option in priced.options] == [3]
+    assert priced.pinned_gpus == {GpuId("node0", index) for index in (1, 2, 5)}
+    assert priced.excluded_gpus == {GpuId("node0", 7)}
+
+
+def test_pinning_a_gpu_that_is_not_there_is_an_error():
+    """A typo in a pinned GPU must not turn into a free placement."""
+    with pytest.raises(ClusterError, match="node0:9"):
+        price_of(task_of(msgspec.structs.replace(ROLLOUT, pinned_gpus=("node0:9",))))
+
+
+def test_traces_are_read_beside_the_workload(tmp_path):
+    """A trace file is part of the work; its lengths decide the tokens."""
+    (tmp_path / "lengths.txt").write_text("100\n200\n300\n", encoding="utf-8")
+    work = WorkSpec(samples=3, prompt_tokens=Trace(file="lengths.txt"))
+    (task,) = price_of(task_of(REFERENCE, work_per_step=work), path=tmp_path).tasks
+    assert task.tokens_per_step == 600
+
+
+def test_a_folder_without_workload_cannot_be_priced():
+    """Profiles alone say what things cost, not what is to be done."""
+    with pytest.raises(WorkloadError, match=r"workload\.yaml"):
+        price(replace(folder_of(), workload=None), H200)
+
+
+def test_prices_ahead_follow_the_history_of_lengths():
+    """Responses that grow 2 % a step make the step 20 ahead dearer, and less sure, than the one now."""
+    task = ahead([1000 * 1.02**step for step in range(40)], Fixed(tokens=2165))
+    now, later = (role_of(ahead_price(task, steps)).options[0] for steps in (0, 20))
+    stated = role_of(price_of(task)).options[0]
+    assert now.time_s.value == pytest.approx(stated.time_s.value, rel=0.03)
+    assert 1.3 < later.time_s.value / now.time_s.value < 1.8
+    assert later.time_s.high / later.time_s.value > now.time_s.high / now.time_s.value
+    assert any("20 steps ahead" in note and "forecast" in note for note in later.notes)
+    for name in ("reference", "actor"):
+        first, last = (role_of(ahead_price(task, steps), name).options[0] for steps in (0, 20))
+        assert last.time_s.value > 1.1 * first.time_s.value
+
+
+def test_prices_ahead_without_a_history_say_so():
+    """Nothing is made up: the lengths stay as stated, with a remark."""
+    option = role_of(ahead_price(task_of(), 5)).options[0]
+    assert option.time_s == role_of(price_of(task_of())).options[0].time_s
+    assert any("no history_tokens" in note for note in option.notes)
+
+
+def test_a_short_history_is_refused_with_what_is_needed():
+    """Three steps are no trend."""
+    with pytest.raises(WorkloadError, match="at least 6"):
+        ahead_price(ahead([1000, 1010, 1020]), 2)
