@@ -122,5 +122,5 @@ def _largest_batch(
         got=f"{need.high:.0f} MiB needed per GPU",
         allowed=f"at most {memory_mib:.0f} MiB",
         way_out="split the model over more GPUs or shorten the responses; "
-        "a higher memory utilisation cannot help, as there is no room left to use",
+        "a higher memory utilization cannot help, as there is no room left to use",
     )
