@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from libra_plan.errors import RefusedError
+from libra_plan.models.held_gradients import micro_batches_of
 from libra_plan.models.questions import Question
 from libra_plan.profiles.catalog import LoadedProfile
 from libra_plan.profiles.model_shapes import plain_name
@@ -35,7 +36,8 @@ def choose(profiles: Mapping[str, LoadedProfile], question: Question) -> Choice 
     """Choose among the profiles of the question's model; None when its model has none.
 
     What the question states must be so; of those left, the ones that leave open what it leaves
-    open come first. Profiles that still differ in what it could have stated are ambiguous, which is
+    open come first. A part of an accumulated step answers only where nothing measured whole ones.
+    Profiles that still differ in what it could have stated are ambiguous, which is
     refused; among equal stacks the first by name answers.
     """
     if question.profile is not None:
@@ -52,6 +54,7 @@ def choose(profiles: Mapping[str, LoadedProfile], question: Question) -> Choice 
     fitting = [each for each in of_model if like_stated(each.file, question)]
     if not fitting:
         raise _no_stack(question, of_model)
+    fitting = [each for each in fitting if micro_batches_of(each.file) == 1] or fitting
     best = max(_exactness(each.file, question) for each in fitting)
     exact = [each for each in fitting if _exactness(each.file, question) == best]
     measured = [each for each in exact if _has_layout(each, question)] or exact

@@ -26,12 +26,12 @@ from libra_plan.models.layout_prior import (
 from libra_plan.models.memory import CacheForm, ChunkForm
 from libra_plan.models.memory_bound import MemoryBound
 from libra_plan.models.memory_physics import shape_memory
-from libra_plan.models.parallelism import Layout
+from libra_plan.models.parallelism import Layout, layout_faults, octaves_between
 from libra_plan.models.prior import TIME_ERROR, Donor, PhysicsPrior, prior_for
 from libra_plan.models.quantities import Estimate, Origin
 from libra_plan.models.query import DecodeCoefficients, Query
 from libra_plan.models.ranks import assumed_over_ranks, memory_over_ranks, time_over_ranks
-from libra_plan.models.samples import memory_samples, place_of, rows_by_layout, time_samples
+from libra_plan.models.samples import is_size, memory_samples, place_of, rows_by_layout, time_samples
 from libra_plan.models.serve import ServeForm
 from libra_plan.models.states import standing_mib, weights_mib
 from libra_plan.profiles.schema import Point, ProfileFile
@@ -122,7 +122,7 @@ class FittedProfile:
         estimate = memory_from(fit.memory, self.bounds[fit.layout], asked)
         if fit.memory_column == "peak_allocated_mib":  # fragmentation was not seen
             estimate = replace(estimate, high=estimate.high * MEMORY_MARGIN)
-        return memory_over_ranks(self.profile, fit, estimate, asked)
+        return memory_over_ranks(self.profile, fit.layout, fit.base_dp, query.dp, estimate)
 
     def static_mib(self, layout: Layout = _ONE, *, allow_prior: bool = False) -> Estimate:
         """Estimate the MiB per GPU that stay while the role pauses with its state resident.
@@ -193,7 +193,7 @@ class FittedProfile:
         place = place_of(
             phase, query.batch_sequences, query.seq_len_tokens, query.prompt_tokens, query.output_tokens
         )
-        if place is None or not all(math.isfinite(part) and part > 0 for part in place):
+        if place is None or not is_size(place):
             raise refusals.incomplete(self.name, query, phase)
         return Asked(self.name, query, place, allow_prior)
 
@@ -240,18 +240,24 @@ class FittedProfile:
         layout, ranks = asked.query.layout, asked.query.dp
         if self._needs_physics(layout, asked.allow_prior) and self.prior is not None:
             if self.prior.memory is not None:
-                base = self.prior.memory_mib(asked.place)
-                return base if layout == _ONE else carried_memory(base, self.profile, _ONE, layout, ranks)
+                return self.carried_memory_mib(self.prior.memory_mib(asked.place), asked, None)
         elif not any(other.memory_column for other in self.fits):
             if not asked.allow_prior:
                 raise refusals.no_memory(self.name, asked.query)
         elif fit is None or fit.time is None:
             source = self._other_layout(layout, asked.allow_prior, "memory", fit).layout
             base = self.memory_mib(_with_layout(asked.query, source), allow_prior=True)
-            return carried_memory(base, self.profile, source, layout, ranks)
+            return self.carried_memory_mib(base, asked, source)
         elif not asked.allow_prior:
             raise refusals.too_few(self.name, fit.layout, fit.samples, "memory")
         return shape_memory(self.profile, layout, asked.place[0], asked.place[1], ranks)
+
+    def carried_memory_mib(self, base: Estimate, asked: Asked, source: Layout | None) -> Estimate:
+        """Carry a peak in `source` (None: the prior's, on one GPU) over to the layout asked for."""
+        layout, ranks = asked.query.layout, asked.query.dp
+        if source is None:
+            base, source = memory_over_ranks(self.profile, _ONE, 1, ranks, base), _ONE
+        return base if source == layout else carried_memory(base, self.profile, source, layout, ranks)
 
     def _engine_only(self, layout: Layout, allow_prior: bool) -> bool:
         """Tell whether memory is that of a serving engine of which only times were measured.
@@ -265,20 +271,22 @@ class FittedProfile:
 
     def _needs_physics(self, layout: Layout, allow_prior: bool) -> bool:
         """Tell whether nothing was fitted and a prior of other models may stand in."""
-        known = layout == _ONE or can_carry(_ONE, layout, self.profile.phase)
+        known = layout == _ONE or can_carry(_ONE, layout, self.profile)
         return allow_prior and not self.layouts and known
 
     def _other_layout(self, asked: Layout, allow_prior: bool, what: str, fit: LayoutFit | None) -> LayoutFit:
         """Find the measured layout nearest in size that this one may be predicted from."""
-        phase = self.profile.phase
         near = [
-            other for other in self.fits if other.time is not None and can_carry(other.layout, asked, phase)
+            each
+            for each in self.fits
+            if each.time is not None and can_carry(each.layout, asked, self.profile)
         ]
         if not allow_prior or not near:
             if fit is not None:
                 raise refusals.too_few(self.name, asked, fit.samples, what)
-            raise refusals.no_layout(self.name, asked, self.layouts, what, bool(near))
-        return min(near, key=lambda other: (_octaves(other.layout, asked), other.layout))
+            faults = layout_faults(asked, self.profile.model)
+            raise refusals.no_layout(self.name, asked, self.layouts, what, bool(near), faults)
+        return min(near, key=lambda other: (octaves_between(other.layout, asked), other.layout))
 
     def _speedup(self, source: Layout, asked: Layout) -> Speedup:
         return layout_speedup(source, asked, experts=self.profile.model.experts is not None)
@@ -390,9 +398,3 @@ def _faster(base: DecodeCoefficients, speed: Speedup) -> DecodeCoefficients:
 
 def _with_layout(query: Query, layout: Layout) -> Query:
     return replace(query, tp=layout.tp, pp=layout.pp, cp=layout.cp, ep=layout.ep)
-
-
-def _octaves(one: Layout, other: Layout) -> float:
-    """Give how many doublings lie between two layouts, over all their degrees."""
-    pairs = ((one.tp, other.tp), (one.pp, other.pp), (one.cp, other.cp), (one.ep, other.ep))
-    return sum(abs(math.log2(ours / theirs)) for ours, theirs in pairs)

@@ -21,7 +21,13 @@ from libra_plan.models.roofline import tables_of
 from libra_plan.profiles.schema import ProfileFile
 from libra_plan.profiles.units import MIB
 
-__all__ = ["with_held_gradients"]
+__all__ = ["micro_batches_of", "with_held_gradients"]
+
+
+def micro_batches_of(profile: ProfileFile) -> int:
+    """Tell of how many micro-batches the measured steps were: the flag `micro_batches`, else 1."""
+    said = profile.software.flags.get("micro_batches", 1)
+    return said if isinstance(said, int) else 1
 
 
 def with_held_gradients(
@@ -32,8 +38,7 @@ def with_held_gradients(
     The bound takes all of them: in a short micro-batch the peak that was measured may be another one.
     Profiles that measured several micro-batches say so in their flag `micro_batches`.
     """
-    seen = profile.software.flags.get("micro_batches", 1)
-    if max(micro_batches, ranks) == 1 or (isinstance(seen, int) and seen > 1):
+    if max(micro_batches, ranks) == 1 or micro_batches_of(profile) > 1:
         return memory
     model, software = profile.model, profile.software
     gradients = gradient_bytes(model, software, layout) / MIB

@@ -19,10 +19,11 @@ from typing import NamedTuple
 
 from libra_plan.errors import RefusedError
 from libra_plan.models.communication import all_to_all_s, ring_exchange_s, stage_sends_s, tensor_reduce_s
-from libra_plan.models.parallelism import Layout
+from libra_plan.models.engine_memory import kv_mib_per_token
+from libra_plan.models.parallelism import Layout, layout_faults
 from libra_plan.models.quantities import Estimate, Origin
 from libra_plan.models.states import standing_mib
-from libra_plan.profiles.schema import Phase, ProfileFile
+from libra_plan.profiles.schema import ProfileFile
 
 __all__ = [
     "MEMORY_MARGIN",
@@ -74,12 +75,14 @@ def _over_doublings(measured: int, asked: int, steps: list[tuple[float, float, f
     return gain
 
 
-def can_carry(source: Layout, asked: Layout, phase: Phase) -> bool:
+def can_carry(source: Layout, asked: Layout, profile: ProfileFile) -> bool:
     """Tell whether a layout may be predicted from another: tp and cp by doublings, pp and ep by tables.
 
-    Generation has no context-parallel table.
+    Generation has no context-parallel table, and the model must be one that can be split so.
     """
-    if source == asked or (phase in ("decode", "serve") and source.cp != asked.cp):
+    if source == asked or (profile.phase in ("decode", "serve") and source.cp != asked.cp):
+        return False
+    if layout_faults(asked, profile.model):
         return False
     return all(degree & (degree - 1) == 0 for degree in (source.tp, asked.tp, source.cp, asked.cp))
 
@@ -180,15 +183,18 @@ def _traffic_s(profile: ProfileFile, layout: Layout, tokens: float) -> float:
 def carried_memory(
     base: Estimate, profile: ProfileFile, source: Layout, asked: Layout, ranks: int
 ) -> Estimate:
-    """Carry peak memory over: states split by tp·pp, activations by tp·cp, a KV cache by tp·pp.
+    """Carry peak memory over: states split by tp·pp, activations by tp·cp, a KV cache by its heads and pp.
 
-    The first pipeline stage holds as many micro-batches as there are stages, so activations are not
-    split by pp.
+    KV heads fewer than tensor-parallel ranks are copied, so beyond them a cache is not split. The
+    first pipeline stage holds as many micro-batches as there are stages, so activations are not split
+    by pp. `base` is of `ranks` data-parallel ranks already.
     """
     before, after = (standing_mib(profile, layout, ranks) for layout in (source, asked))
-    generates = profile.phase in ("decode", "serve")
-    degrees = [layout.tp * (layout.pp if generates else layout.cp) for layout in (source, asked)]
-    share = degrees[0] / degrees[1]
+    if profile.phase in ("decode", "serve"):
+        own, other = (kv_mib_per_token(profile.model, profile.software, layout) for layout in (asked, source))
+        share = own / other
+    else:
+        share = source.tp * source.cp / (asked.tp * asked.cp)
 
     def moved(mib: float) -> float:
         return min(mib, before) * after / before + max(mib - before, 0.0) * share

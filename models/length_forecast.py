@@ -25,10 +25,12 @@ from libra_plan.errors import WorkloadError
 from libra_plan.models.conformal import MARGIN, upper_quantile
 from libra_plan.models.lengths import FloatArray
 from libra_plan.models.quantities import Estimate, Origin
+from libra_plan.models.samples import LARGEST_SIZE, LEAST_SIZE
 from libra_plan.profiles.schema import Distribution, Fixed, Histogram, LogNormal
 
 __all__ = ["LEAST_HISTORY", "LengthForecast", "forecast_lengths", "law_mean_tokens", "scaled"]
 
+_LARGEST_EXPONENT = 700.0  # e to more leaves the floating-point range
 LEAST_HISTORY = 6
 """Steps below which no trend can be told from noise."""
 _LEVEL = 0.9
@@ -63,8 +65,14 @@ class LengthForecast:
                 way_out="give more of history_tokens, or ask for fewer steps",
             )
         value = self.level + self.trend * _damped(self.damping, steps_ahead)
+        if not math.log(LEAST_SIZE) <= value <= math.log(LARGEST_SIZE):
+            raise WorkloadError(
+                "the history foretells lengths that no response has",
+                got=f"10^{value / math.log(10):.0f} tokens {steps_ahead} steps ahead",
+                way_out="check history_tokens, or ask for fewer steps",
+            )
         below, above = self._bounds(max(steps_ahead, 1))
-        low, high = math.exp(value - below), math.exp(value + above)
+        low, high = math.exp(value - below), math.exp(min(value + above, _LARGEST_EXPONENT))
         return Estimate(math.exp(value), low, high, "tokens", Origin.EXTRAPOLATED)
 
     def _bounds(self, ahead: int) -> tuple[float, float]:

@@ -24,14 +24,14 @@ from libra_plan.models.curve import Curve, bounded
 from libra_plan.models.fit import FittedProfile
 from libra_plan.models.forms import Places
 from libra_plan.models.layout_fit import LayoutFit
-from libra_plan.models.layout_prior import MEMORY_MARGIN, carried_memory
+from libra_plan.models.layout_prior import MEMORY_MARGIN
 from libra_plan.models.nnls import Array
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.quantities import Estimate, Origin
 from libra_plan.models.query import Query
 from libra_plan.models.ranks import memory_over_ranks, time_over_ranks
 from libra_plan.models.reach_many import Reaches, reach_many
-from libra_plan.models.samples import place_of
+from libra_plan.models.samples import LARGEST_SIZE, LEAST_SIZE, place_of
 
 __all__ = ["Answer", "memory_many", "time_many"]
 
@@ -135,7 +135,7 @@ def _by_layout(fitted: FittedProfile, queries: Sequence[Query]) -> Iterable[tupl
             rows.append(place)
     for numbers, rows in groups.values():
         places = np.array(rows)
-        whole = (np.isfinite(places) & (places > 0)).all(axis=1)
+        whole: Flags = np.all((places >= LEAST_SIZE) & (places <= LARGEST_SIZE), axis=1)
         yield [number for number, keep in zip(numbers, whole, strict=True) if keep], places[whole]
 
 
@@ -184,7 +184,9 @@ class _Memories:
 
     def over_ranks(self, estimate: Estimate, asked: Asked) -> Estimate:
         """Carry an answer to the data-parallel ranks asked for."""
-        return memory_over_ranks(self.fitted.profile, self.fit, estimate, asked)
+        return memory_over_ranks(
+            self.fitted.profile, self.fit.layout, self.fit.base_dp, asked.query.dp, estimate
+        )
 
 
 def _from_curve(source: _Times | _Memories, rows: _Rows) -> list[Answer | None]:
@@ -274,15 +276,14 @@ def _memories_by_prior(fitted: FittedProfile, rows: _Rows) -> list[Answer | None
         return [None] * len(rows.queries)
     if fitted.prior is not None and not fitted.layouts:
         bases: Sequence[Answer] = fitted.prior.memories_mib(rows.places)
+        source = None
     else:
         bases = memory_many(fitted, _with_layout(rows.queries, source), allow_prior=True)
-    if source == rows.layout:
-        return list(bases)
     return [
         base
         if isinstance(base, RefusedError)
-        else carried_memory(base, fitted.profile, source, rows.layout, query.dp)
-        for base, query in zip(bases, rows.queries, strict=True)
+        else _asked(partial(fitted.carried_memory_mib, base, rows.asked(row), source))
+        for row, base in enumerate(bases)
     ]
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from libra_plan.profiles.schema import ModelShape
 
-__all__ = ["Layout", "RangedReplica", "layout_faults"]
+__all__ = ["Layout", "RangedReplica", "layout_faults", "octaves_between"]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -50,6 +51,12 @@ class RangedReplica:
     stop: int
     stride: int
     time_s: float
+
+
+def octaves_between(one: Layout, other: Layout) -> float:
+    """Give how many doublings lie between two layouts, over all their degrees."""
+    pairs = ((one.tp, other.tp), (one.pp, other.pp), (one.cp, other.cp), (one.ep, other.ep))
+    return sum(abs(math.log2(ours / theirs)) for ours, theirs in pairs)
 
 
 def layout_faults(layout: Layout, model: ModelShape) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ import msgspec
 
 from libra_plan.errors import InputError, LibraError, RefusedError
 from libra_plan.models.answerers import Choice, choose, in_set, like_stated, unknown_model
+from libra_plan.models.donors import alike, same_way
 from libra_plan.models.fit import FittedProfile, fit_profile
 from libra_plan.models.many import Answer, memory_many, time_many
 from libra_plan.models.quantities import Estimate
@@ -146,12 +147,14 @@ class _Desk:
 
     def _never_measured(self, question: Question) -> FittedProfile:
         """Carry the models of the same stack over to one that was never measured."""
-        alike = [each for _, each in sorted(self._profiles.items()) if _computes_alike(each.file, question)]
-        if not alike:
+        candidates = alike(
+            each for _, each in sorted(self._profiles.items()) if _computes_alike(each.file, question)
+        )
+        if not candidates:
             raise unknown_model(self._profiles, question)
-        stated = [each for each in alike if each.file.software.precision == question.precision]
+        stated = [each for each in candidates if each.file.software.precision == question.precision]
         shape = self._shape(question.model)
-        donor = (stated or alike)[0].file
+        donor = (stated or candidates)[0].file
         software = msgspec.structs.replace(
             donor.software, precision=question.precision or donor.software.precision
         )
@@ -172,15 +175,13 @@ class _Desk:
         return model_shape(model)
 
     def _donors(self, question: Question, file: ProfileFile) -> list[FittedProfile]:
-        """Take one profile a model: the first by name that runs the same stack."""
-        chosen: dict[str, LoadedProfile] = {}
-        for _, each in sorted(self._profiles.items()):
-            same = each.file.hardware.gpu_class == file.hardware.gpu_class
-            if same and each.file.model.id != file.model.id and _computes_alike(each.file, question):
-                known = chosen.setdefault(each.file.model.id, each)
-                if len(each.points) > len(known.points) and known.file.software.mode != file.software.mode:
-                    chosen[each.file.model.id] = each
-        return [self._fitted(each) for each in chosen.values()]
+        """Take one profile for every other model that computes as this one does."""
+        others = [
+            each
+            for _, each in sorted(self._profiles.items())
+            if each.file.model.id != file.model.id and _computes_alike(each.file, question)
+        ]
+        return [self._fitted(each) for each in alike(each for each in others if same_way(each.file, file))]
 
 
 def _assumptions(fitted: FittedProfile, queries: Sequence[Query], times: Sequence[Answer]) -> Iterator[str]:

@@ -25,6 +25,7 @@ _DEGREES = ("tp", "pp", "cp", "ep", "dp")
 COLUMNS = (*_TEXTS, *_SIZES, *_DEGREES)
 _NEEDED = ("role", "model", "batch")
 _LARGEST_BYTES = 256 * 2**20
+_MOST_RANKS = 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,11 +171,11 @@ def _size(text: str, where: Where, name: str) -> float:
 
 def _degree(text: str, where: Where, name: str) -> int:
     value = _size(text, where, name)
-    if value != int(value):
+    if value != int(value) or value > _MOST_RANKS:
         raise InputError(
-            "not a whole number",
+            "not a whole number" if value != int(value) else "not a degree of parallelism",
             got=text,
-            allowed="1, 2, 4 …",
+            allowed=f"1, 2, 4 … at most {_MOST_RANKS}",
             where=Where(where.file, where.line, name),
         )
     return int(value)

@@ -12,14 +12,19 @@ from libra_plan.models.communication import data_parallel_ratio, gradient_bytes,
 from libra_plan.models.curve import Curve
 from libra_plan.models.forms import Place
 from libra_plan.models.layout_fit import LayoutFit, reach
+from libra_plan.models.parallelism import Layout
 from libra_plan.models.quantities import Estimate, Origin
+from libra_plan.models.roofline import tables_of
 from libra_plan.models.soft_floor import SoftFloorForm
-from libra_plan.models.states import state_mib, weights_mib
+from libra_plan.models.states import gradients_mib, state_mib, weights_mib
 from libra_plan.profiles.schema import ProfileFile
 from libra_plan.profiles.units import MIB
 
 __all__ = ["assumed_over_ranks", "memory_over_ranks", "time_over_ranks"]
 
+_GATHERED_LAYERS = 2.0
+_ZERO_BUCKETS_BYTES = 2 * 5e8 * 2.0
+"""`reduce_bucket_size` and `allgather_bucket_size` of DeepSpeed: 5e8 numbers each, in bf16."""
 _ERROR = 1.05
 """Two-GPU steps predicted from one-GPU points stay within 5 %."""
 
@@ -95,23 +100,44 @@ def _collective_s(profile: ProfileFile, asked: Asked, ranks: int) -> float:
     return ranks_s(profile.model, profile.software, layout, ranks, link, across_nodes=not within)
 
 
-def memory_over_ranks(profile: ProfileFile, fit: LayoutFit, estimate: Estimate, asked: Asked) -> Estimate:
-    """Move sharded states to another number of ranks; replicated ranks add their gradient buckets.
+def memory_over_ranks(
+    profile: ProfileFile, layout: Layout, base_dp: int, ranks: int, estimate: Estimate
+) -> Estimate:
+    """Move a peak (MiB per GPU) seen on `base_dp` ranks to another number of them.
 
-    PyTorch lays the buckets out anew after the first step, while the first ones still stand, and what
-    that peak took stays reserved: on two H200 1.5B took 3.4 and 5.9 GiB more than on one, of 5.8 of
-    gradients (`docs/measurements/two_tasks_h200.md`). Without `gradient_as_bucket_view` both stay.
+    Sharded states shrink or grow; the bound takes no gradients off, since a peak of the loss had none.
+    What ranks need for their exchange is there only from two on (`_exchanged_mib`).
     """
-    ranks, layout = asked.query.dp, asked.query.layout
-    if profile.phase != "train" or ranks == fit.base_dp:
+    if profile.phase != "train" or ranks == base_dp:
         return estimate
     model, software = profile.model, profile.software
-    shift = state_mib(model, software, layout, ranks) - state_mib(model, software, layout, fit.base_dp)
-    copied = software.zero_stage == 0 and fit.base_dp == 1
-    buckets = gradient_bytes(model, software, layout) / MIB if copied else 0.0
-    least = weights_mib(model, software, layout) / ranks
-    value = max(estimate.value + shift + buckets, least)
+    shift = state_mib(model, software, layout, ranks) - state_mib(model, software, layout, base_dp)
+    fewer = min(
+        gradients_mib(model, software, layout, ranks) - gradients_mib(model, software, layout, base_dp), 0.0
+    )
+    more = _exchanged_mib(profile, layout) if base_dp == 1 else 0.0
+    least = weights_mib(model, software, layout) / (ranks if software.zero_stage == 3 else 1)
+    value = max(estimate.value + shift + more, least)
     low = max(min(estimate.low + shift, value), 0.0)
-    high = max(estimate.high + shift + buckets, value)
+    high = max(estimate.high + shift - fewer + more, value)
     origin = max(estimate.origin, Origin.EXTRAPOLATED, key=lambda origin: origin.weakness)
-    return Estimate(value, min(low, value), high, "MiB", origin, estimate.rows)
+    return Estimate(value, low, high, "MiB", origin, estimate.rows)
+
+
+def _exchanged_mib(profile: ProfileFile, layout: Layout) -> float:
+    """Count what ranks hold for their exchange, MiB per GPU, and one alone does not.
+
+    Replicated ones (ZeRO-0): PyTorch lays the gradients' buckets out anew after the first step, while
+    the first ones still stand, and what that peak took stays reserved: on two H200 1.5B took 3.4 and
+    5.9 GiB more than on one, of 5.8 of gradients (`docs/measurements/two_tasks_h200.md`). Without
+    `gradient_as_bucket_view` both stay. ZeRO-1 and 2: two buckets as DeepSpeed makes them. ZeRO-3 and
+    FSDP: whole weights of the layer at work, of the next one and of the tables of words. Only the
+    first of these was measured.
+    """
+    model, software = profile.model, profile.software
+    if software.zero_stage == 3:
+        tables = tables_of(model) * model.vocab * model.hidden / model.params
+        layers = min(_GATHERED_LAYERS / model.layers, 1.0)
+        return weights_mib(model, software, layout) * (tables + (1.0 - tables) * layers)
+    gradients = gradient_bytes(model, software, layout)
+    return (gradients if software.zero_stage == 0 else min(gradients, _ZERO_BUCKETS_BYTES)) / MIB

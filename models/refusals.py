@@ -7,6 +7,7 @@ from libra_plan.models.curve import LEAST_POINTS, Curve
 from libra_plan.models.forms import Place
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.query import Query
+from libra_plan.models.samples import LARGEST_SIZE, LEAST_SIZE
 
 __all__ = [
     "does_not_fit",
@@ -23,13 +24,13 @@ _MEASURE = "measure there with `libra-plan profile measure`"
 
 
 def incomplete(name: str, query: Query, phase: str) -> RefusedError:
-    """Refuse a question without its lengths."""
+    """Refuse a question without its lengths, or with some that no step has."""
     needed = "prompt_tokens and output_tokens" if phase == "serve" else "seq_len_tokens"
     return RefusedError(
         f"{name}: the question is incomplete",
         got=str(query),
-        allowed=f"batch_sequences and {needed}, all above 0",
-        way_out="state the missing length",
+        allowed=f"batch_sequences and {needed}, from {LEAST_SIZE:g} to {LARGEST_SIZE:g}",
+        way_out="state the missing or a possible size",
     )
 
 
@@ -57,11 +58,13 @@ def ran_out_of_memory(name: str, query: Query, failed: Place) -> RefusedError:
     )
 
 
-def no_layout(name: str, asked: Layout, measured: tuple[Layout, ...], what: str, prior: bool) -> RefusedError:
-    """Refuse a layout that was not measured."""
+def no_layout(
+    name: str, asked: Layout, measured: tuple[Layout, ...], what: str, prior: bool, faults: tuple[str, ...]
+) -> RefusedError:
+    """Refuse a layout that was not measured, or that the model cannot be split into."""
     return RefusedError(
         f"{name}: no {what} was measured for this layout",
-        got=str(asked),
+        got="; ".join((str(asked), *faults)),
         allowed=f"measured layouts: {', '.join(map(str, measured)) or 'none'}",
         way_out=_MEASURE + (", or pass --allow-prior" if prior else ""),
     )

@@ -11,7 +11,20 @@ from libra_plan.models.forms import Place
 from libra_plan.models.parallelism import Layout
 from libra_plan.profiles.schema import Phase, Point, ProfileFile
 
-__all__ = ["LayoutRows", "Row", "memory_samples", "place_of", "rows_by_layout", "time_samples"]
+__all__ = [
+    "LARGEST_SIZE",
+    "LEAST_SIZE",
+    "LayoutRows",
+    "Row",
+    "is_size",
+    "memory_samples",
+    "place_of",
+    "rows_by_layout",
+    "time_samples",
+]
+
+LEAST_SIZE, LARGEST_SIZE = 1e-6, 1e12
+"""Batches and lengths that can be meant; far beyond them products of sizes leave the floating-point range."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +57,11 @@ def place_of(
     if phase == "serve":
         return None if prompt is None or output is None else (float(batch), float(prompt), float(output))
     return None if seq_len is None else (float(batch), float(seq_len), 1.0)
+
+
+def is_size(place: Place) -> bool:
+    """Tell whether a step may have this batch and these lengths; NaN is none."""
+    return all(LEAST_SIZE <= part <= LARGEST_SIZE for part in place)
 
 
 def rows_by_layout(

@@ -10,11 +10,14 @@ from libra_plan.profiles.units import MIB
 __all__ = [
     "adapter_mib",
     "adapter_params",
+    "gradients_mib",
     "optimizer_mib",
     "standing_mib",
     "state_mib",
     "weights_mib",
 ]
+
+_GRADIENT_BYTES = 2.0
 
 
 def weights_mib(model: ModelShape, software: Software, layout: Layout) -> float:
@@ -71,6 +74,13 @@ def state_mib(model: ModelShape, software: Software, layout: Layout, ranks: int)
     return frozen + _bytes_per_param(software, ranks) * adapter_params(model, software.lora_rank) / split
 
 
+def gradients_mib(model: ModelShape, software: Software, layout: Layout, ranks: int) -> float:
+    """Give the MiB that `state_mib` counts for one rank's gradients: 2 bytes of what is trained."""
+    trained = model.params if software.lora_rank is None else adapter_params(model, software.lora_rank)
+    whole = _GRADIENT_BYTES * trained / (layout.tp * layout.pp * MIB)
+    return whole / (ranks if software.zero_stage >= 2 else 1)
+
+
 def optimizer_mib(model: ModelShape, software: Software, layout: Layout, ranks: int) -> float:
     """Give the MiB of one rank's optimizer states: masters and moments of what is trained."""
     trained = model.params if software.lora_rank is None else adapter_params(model, software.lora_rank)
@@ -83,7 +93,7 @@ def _optimizer_bytes(software: Software) -> float:
 
 
 def _bytes_per_param(software: Software, ranks: int) -> float:
-    shares = [2.0, 2.0, _optimizer_bytes(software)]
+    shares = [2.0, _GRADIENT_BYTES, _optimizer_bytes(software)]
     sharded = software.zero_stage  # stage s shards the last s of (weights, gradients, optimizer)
     return sum(
         share / ranks if index >= len(shares) - sharded else share for index, share in enumerate(shares)

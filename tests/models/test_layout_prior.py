@@ -110,10 +110,30 @@ def test_experts_need_to_know_how_many_a_token_visits():
 
 def test_generation_has_no_context_parallel_table():
     """A KV cache split by context was never measured here, so it is not carried over."""
-    assert not can_carry(Layout(), Layout(cp=2), "decode")
-    assert can_carry(Layout(), Layout(cp=2), "train")
-    assert not can_carry(Layout(), Layout(tp=3), "train")
-    assert not can_carry(Layout(), Layout(), "train")
+    assert not can_carry(Layout(), Layout(cp=2), profile_file("decode"))
+    assert can_carry(Layout(), Layout(cp=2), profile_file("train"))
+    assert not can_carry(Layout(), Layout(tp=3), profile_file("train"))
+    assert not can_carry(Layout(), Layout(), profile_file("train"))
+
+
+def test_a_layout_that_the_model_cannot_be_split_into_is_refused_with_the_reason():
+    """Asked for 64 ranks of 28 heads, priors gave a small part of the memory such ranks would need."""
+    with pytest.raises(RefusedError, match="tp 64 does not divide 28 heads"):
+        fitted().memory_mib(Query(4, 2048, tp=64), allow_prior=True)
+    with pytest.raises(RefusedError, match="tp 64 does not divide 28 heads"):
+        fitted().time_s(Query(4, 2048, tp=64), allow_prior=True)
+
+
+@given(st.sampled_from([2, 4]), st.sampled_from([1, 2, 4]))
+def test_a_cache_is_split_by_its_heads_and_no_further(tp, kv_heads):
+    """KV heads fewer than ranks are copied, so each rank holds a whole one."""
+    model = msgspec.structs.replace(SHAPE, kv_heads=kv_heads)
+    file = msgspec.structs.replace(profile_file("decode"), model=model)
+    made = fit_profile(file, points_of())
+    cache = 0.05 * 64 * 8192 / min(tp, kv_heads)
+    answer = made.memory_mib(Query(64, 8192, tp=tp), allow_prior=True)
+    assert answer.value >= cache
+    assert answer.high >= 1.25 * cache
 
 
 def test_the_penalty_is_put_in_words():
@@ -133,23 +153,22 @@ def test_experts_fold_into_the_gpus_of_a_stage():
     assert "tp·cp" in fault
 
 
-def moe():
-    """Fit a training step of a mixture of experts, whose tokens visit two of 64."""
-    file = profile_file("train")
-    fields = {name: getattr(file, name) for name in file.__struct_fields__}
-    shape = {name: getattr(SHAPE, name) for name in SHAPE.__struct_fields__}
-    model = ModelShape(**{**shape, "experts": 64, "experts_per_token": 2})
-    return fit_profile(type(file)(**{**fields, "model": model}), points_of(train_law, None, SWEEP))
+def even(**rest):
+    """Fit a training step of a model that splits eight ways."""
+    model = msgspec.structs.replace(SHAPE, layers=32, heads=32, kv_heads=8, **rest)
+    file = msgspec.structs.replace(profile_file("train"), model=model)
+    return fit_profile(file, points_of(train_law, None, SWEEP))
 
 
-MOE = moe()
+EVEN = even()
+MOE = even(experts=64, experts_per_token=2)
 
 
 @pytest.mark.parametrize("kind", ["tp", "pp", "dp", "cp", "ep"])
 @given(st.sampled_from([2, 4, 8]), st.integers(1, 64), st.sampled_from([(1, 4096), (4, 2048), (2, 8192)]))
 def test_every_kind_of_parallelism_gains_less_than_its_gpus(kind, degree, micro_batches, place):
     """Work done per second and GPU must fall with every degree: nothing scales in proportion."""
-    model = MOE if kind == "ep" else TRAIN
+    model = MOE if kind == "ep" else EVEN
     batch, length = place
     tp = degree if kind == "ep" else 1  # experts fold into the GPUs of a stage
     share = Share(micro_batches, float(batch * length), float(batch * length**2))

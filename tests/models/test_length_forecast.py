@@ -102,3 +102,25 @@ def test_a_cut_is_not_moved():
     assert sample_lengths(scaled(law, 1.2), 1000).longest <= 16_000
     with pytest.raises(WorkloadError, match="passes the cut"):
         scaled(law, 2.0)
+
+
+@pytest.mark.parametrize(
+    "history",
+    [
+        [10.0 ** (25 * step) for step in range(12)],
+        [1.0, 1e300] * 6,
+        [1e300, 1e-300] * 6,
+        [5e-324] * 8,
+        [1e300] * 8,
+    ],
+)
+def test_histories_of_no_possible_length_are_refused_or_answered(history):
+    """A slip of the pen in history_tokens ended in an OverflowError, which is a defect of ours."""
+    forecast = forecast_lengths(history)
+    for ahead in range(len(history) + 1):
+        try:
+            found = forecast.at(ahead)
+        except WorkloadError:
+            continue
+        assert 0 <= found.low <= found.value <= found.high < math.inf
+        assert scaled(Fixed(tokens=100), found.value / 100).tokens >= 1

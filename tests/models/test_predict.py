@@ -65,6 +65,35 @@ def test_tokens_of_a_pass_are_all_its_tokens(profiles, fit):
     assert answer.memory_mib < answer.memory_upper_mib
 
 
+def test_parts_of_accumulated_steps_answer_only_when_named(fit):
+    """A role that trains asks for a whole step; they were listed as equals that `--set` could name."""
+    whole, part = "h200b-qwen2.5-7b-train", "h200c-qwen2.5-7b-train-accumulated"
+    both = {name: load_profile(shipped_folder() / name) for name in (part, whole)}
+    said = predict(both, [_question("train", "qwen2.5-7b", 2, 16384)], fit=fit)
+    assert [row.profile for row in said.rows] == [whole]
+    assert said.notes == ()
+    named = _question("train", "qwen2.5-7b", 2, 16384, profile=part)
+    assert [row.profile for row in predict(both, [named], fit=fit).rows] == [part]
+    alone = predict({part: both[part]}, [_question("train", "qwen2.5-7b", 2, 16384)], fit=fit)
+    assert [row.profile for row in alone.rows] == [part]
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("size", [5e-324, 1e-300, 1e-6, 1.0, 1e12, 1e13, 1e300, 1.7e308, float("inf")])
+@pytest.mark.parametrize("model", ["qwen2.5-7b", "qwen3-8b"])
+@pytest.mark.parametrize("phase", ["decode", "train"])
+def test_no_size_is_too_odd_for_an_answer_or_a_refusal(profiles, fit, phase, model, size):
+    """With priors one row of 1e308 ended a whole table in a traceback, as infinity is no JSON number."""
+    asked = [_question(phase, model, batch, length) for batch in (1.0, size) for length in (size, 4096.0)]
+    rows = predict(profiles, asked, fit=fit, allow_prior=True).rows
+    for row, question in zip(rows, asked, strict=True):
+        parts = (question.query.batch_sequences, question.query.seq_len_tokens)
+        possible = all(1e-6 <= part <= 1e12 for part in parts)
+        assert (row.refusal is None) == possible
+        numbers = (row.time_low_s, row.time_s, row.time_high_s, row.memory_mib, row.memory_upper_mib)
+        assert not possible or all(np.isfinite(number) and number > 0 for number in numbers)
+
+
 def test_refusals_stand_in_their_row(profiles, fit):
     """One question too far must not cost the answers to the others."""
     asked = [

@@ -73,6 +73,7 @@ def test_a_wrong_table_says_where(tmp_path, text, line, said):
         ("role,model,batch\nscore,m,nan\n", 2, "not a size"),
         ("role,model,batch\nscore,m,-3\n", 2, "not a size"),
         ("role,model,batch,tp\nscore,m,1,1.5\n", 2, "not a whole number"),
+        ("role,model,batch,tp\nscore,m,1,1e18\n", 2, "not a degree of parallelism"),
         ("role,model,batch\nscore,m,1,2\n", 2, "wrong number of cells"),
         ("role,model,batch\ndecod,m,1\n", 2, "did you mean `decode`?"),
     ],

@@ -1,10 +1,11 @@
 import pytest
-from affine_profile import profile_file
+from affine_profile import SHAPE, profile_file
 from fitting import fitted, points_of, shipped
 
 from libra_plan.errors import RefusedError
 from libra_plan.models.communication import all_reduce_s, gradient_bytes, ranks_s
 from libra_plan.models.fit import Query, fit_profile
+from libra_plan.models.many import memory_many
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.quantities import Origin
 from libra_plan.models.states import state_mib
@@ -72,7 +73,8 @@ def test_sharded_states_shrink_with_ranks_and_replicated_ones_need_buckets():
     assert four.high >= one.high + 4 * 7.6e9 / 2**20 * 0.99
     sharded = fitted("train", train_points(), precision="fp32-master/bf16", zero_stage=3)
     saved = one.value - sharded.memory_mib(Query(4, 4096, dp=2)).value
-    assert saved == pytest.approx(8 * 7615616512 / 2**20, rel=0.01)
+    gathered = 2 * (2 * 152064 * 3584 + 2 / 28 * (7615616512 - 2 * 152064 * 3584))
+    assert saved == pytest.approx((8 * 7615616512 - gathered) / 2**20, rel=0.01)
 
 
 def test_state_bytes_follow_the_zero_stage():
@@ -108,6 +110,46 @@ def test_steps_over_ranks_of_a_second_profile_join_the_fit(model):
     ask = Query(4, 4096, dp=4)
     assert joined.time_s(ask).value == pytest.approx(plain.time_s(ask).value, rel=0.05)
     assert joined.time_s(ask).value != plain.time_s(ask).value
+
+
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+def test_the_bound_holds_for_a_peak_that_had_no_gradients(stage):
+    """A peak of the loss has none yet, so ranks that share gradients take none off it."""
+    model = fitted("train", train_points(), zero_stage=stage)
+    software = model.profile.software
+    weights, gradients, optimizer = (SHAPE.params * width / 2**20 for width in (2, 2, 4))
+    for ranks in (2, 8, 64):
+        alone, many = (model.memory_mib(Query(4, 4096, dp=dp)) for dp in (1, ranks))
+        loss = alone.value - weights - optimizer
+        loss += weights / (ranks if stage == 3 else 1) + optimizer / (ranks if stage else 1)
+        assert many.high >= loss
+        assert many.low <= many.value <= many.high
+        kept = state_mib(SHAPE, software, Layout(), ranks)
+        assert many.value >= kept + (gradients if stage == 0 else 0)
+
+
+def test_sharded_weights_are_whole_while_a_layer_is_at_work():
+    """ZeRO-3 gathers a layer, the next one and the tables: one rank alone gathers nothing."""
+    model = fitted("train", train_points(), zero_stage=3)
+    tables = 2 * SHAPE.vocab * SHAPE.hidden
+    gathered = 2 * (tables + 2 * (SHAPE.params - tables) / SHAPE.layers) / 2**20
+    alone, many = (model.memory_mib(Query(4, 4096, dp=dp)).value for dp in (1, 1024))
+    states = 8 * SHAPE.params * (1 - 1 / 1024) / 2**20
+    assert many == pytest.approx(alone - states + gathered)
+
+
+def test_an_assumed_peak_is_not_free_of_what_ranks_hold():
+    """With --allow-prior the peak of one GPU was given for any number of ranks."""
+    few = load_profile(shipped_folder() / "h200-qwen2.5-1.5b-train-ddp")
+    donors = [shipped("0.5b-train"), shipped("7b-train")]
+    together = fit_profile(few.file, few.points, donors=donors)
+    peaks = [together.memory_mib(Query(8, 2048, dp=dp), allow_prior=True) for dp in (1, 2, 8)]
+    buckets = gradient_bytes(few.file.model, few.file.software, Layout()) / 2**20
+    assert [peak.value - peaks[0].value for peak in peaks] == pytest.approx([0.0, buckets, buckets])
+    asked = [Query(8, 2048, dp=dp) for dp in (1, 2, 8)]
+    assert [each.value for each in memory_many(together, asked, allow_prior=True)] == pytest.approx(
+        [peak.value for peak in peaks]
+    )
 
 
 def test_measured_ranks_scale_what_is_predicted_for_more():

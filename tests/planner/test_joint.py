@@ -17,7 +17,7 @@ from libra_plan.errors import WorkloadError
 from libra_plan.models.topology import GpuId
 from libra_plan.planner.explain import explain
 from libra_plan.planner.plan import MemoryMode
-from libra_plan.planner.problem import Coupling, CouplingKind, Deadline, Policy, Sharing, SharingKind
+from libra_plan.planner.problem import Coupling, CouplingKind, Deadline, Policy, Quota, Sharing, SharingKind
 from libra_plan.planner.solvers import stages
 from libra_plan.planner.solvers.base import Backend
 from libra_plan.planner.solvers.solve import solve
@@ -52,6 +52,18 @@ def test_their_worths_add_up():
     plan = solved(turns_problem())
     assert plan.certificate.objective == pytest.approx(4 * 10.5 / 12)
     assert solved(replace(turns_problem(), sharing=())).certificate.objective == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize("make", CASES.values())
+def test_tasks_of_teams_with_quotas_share(make):
+    """Quotas bind under fair-share alone; with them declared, a plan with sharing ended in a KeyError."""
+    problem = make()
+    teams = tuple(replace(task, team=name) for task, name in zip(problem.tasks, ("red", "blue"), strict=True))
+    problem = replace(problem, tasks=teams, quotas=(Quota("red", 1), Quota("blue", 1)))
+    plan = solved(problem)
+    assert verify(problem, plan) == []
+    assert len(plan.joint) == 1
+    assert plan.certificate.teams == ()
 
 
 def test_bounds_of_the_step_follow_the_same_law():

@@ -127,7 +127,12 @@ def _beyond(search: Search, floors: Mapping[str, float], hint: Choice) -> Outcom
 
 
 def team_shares(search: Search, choice: Choice, floors: Mapping[str, float]) -> tuple[TeamShare, ...]:
-    """Say for each team what it has and what of it is borrowed."""
+    """Say for each team with a floor what it has and what of it is borrowed.
+
+    Other policies set no floors, and under them a task may run jointly with one of another team.
+    """
+    if not floors:
+        return ()
     now = _worths(search, choice)
     shares = []
     for team, quota in _quotas(search.problem).items():
