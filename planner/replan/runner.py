@@ -110,15 +110,8 @@ def one_look(
 ) -> Report:
     """Look once. The caller holds the folder's lock, or the lease of a shared database."""
     notes = list(recover(folder, store))
-    stored = read_current(folder)
-    notes += stored.notes
-    parent = stored.manifest
-    if parent is None:
-        raise ManifestError(
-            "there is no plan to look after",
-            got=folder / CURRENT,
-            way_out="make one first: libra-plan solve profiles/ --out " + str(folder),
-        )
+    parent, said = _parent(folder)
+    notes += said
     state, book = store.state(), read_book(store)
     world = sense(parent, book, state)
     inputs = LookInputs(world.problem, policy, now(), world.window, world.paused, world.rigid, world.today)
@@ -152,6 +145,18 @@ def one_look(
         gone = store.forget(policy.retention, inputs.now.wall_s)
         notes += [f"{gone} looks are past their retention and were dropped"] if gone else []
     return Report(number, looked.decision, outcome, generation, looked.problem.horizon_s, tuple(notes))
+
+
+def _parent(folder: Path) -> tuple[Manifest, tuple[str, ...]]:
+    """Read the manifest that runs, and what had to be said on reading it."""
+    stored = read_current(folder)
+    if stored.manifest is None:
+        raise ManifestError(
+            "there is no plan to look after",
+            got=folder / CURRENT,
+            way_out=f"make one first: libra-plan solve profiles/ --out {folder}",
+        )
+    return stored.manifest, stored.notes
 
 
 def _write_batches(folder: Path, decision: Decision) -> None:

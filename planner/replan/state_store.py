@@ -135,11 +135,10 @@ class StateStore:
         """Write a look and the next state; gives the look's number."""
         adopted = outcome in ("pending", "applied")
         after = to_bytes(looked.adopted if adopted else looked.kept)
-        was, problem, decision = to_bytes(before), to_bytes(inputs.problem), to_bytes(looked.decision)
+        was, problem = to_bytes(before), to_bytes(inputs.problem)
         today = None if inputs.today is None else to_bytes(inputs.today)
         today_digest = None if today is None else digest_of(today)
         given = _Given(inputs.policy, inputs.now, inputs.window, inputs.paused, inputs.rigid, today_digest)
-        said = looked.decision
         with self.begin() as connection:
             self._require_lead(connection)
             number = (connection.execute(select(func.max(s.looks.c.id))).scalar() or 0) + 1
@@ -158,18 +157,11 @@ class StateStore:
                     today=today_digest,
                     state_before=digest_of(was),
                     state_after=digest_of(after),
-                    decision_digest=digest_of(decision),
                     inputs=packed(to_bytes(given)),
-                    decision=packed(decision),
-                    rung=said.rung.value,
-                    rule=said.rule,
-                    why=said.why,
-                    gain=said.gain,
-                    net=said.net,
-                    cost=said.cost,
                     outcome=outcome,
                     parent=parent,
                     manifest=None if manifest is None else manifest[0],
+                    **_told(looked.decision),
                 )
             )
             connection.execute(delete(s.current))
@@ -312,3 +304,18 @@ class StateStore:
         holder = connection.execute(held).scalar()
         if holder != self._holder:
             raise LockedError("another planner has taken the lead meanwhile", got=holder)
+
+
+def _told(decision: Decision) -> dict[str, object]:
+    """Give the columns that a decision fills."""
+    data = to_bytes(decision)
+    return {
+        "decision": packed(data),
+        "decision_digest": digest_of(data),
+        "rung": decision.rung.value,
+        "rule": decision.rule,
+        "why": decision.why,
+        "gain": decision.gain,
+        "net": decision.net,
+        "cost": decision.cost,
+    }
