@@ -1,8 +1,9 @@
 """Set aside measured rows that cannot be true; even published tables hold such rows.
 
-A row is set aside when its memory figures contradict each other, when tokens, time and rate do not
-balance, when it is faster than its GPU can be (weights read from memory, arithmetic), or when a
-larger job is reported more than 20 % faster than a smaller one, beyond the spread of its repeats.
+A row is set aside when its memory figures contradict each other or leave no room for the weights, when
+tokens, time and rate do not balance, when it is faster than its GPU can be (weights read from memory,
+arithmetic), or when a larger job is reported more than 20 % faster than a smaller one, beyond the spread of
+its repeats.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from dataclasses import dataclass
 from libra_plan.profiles.gpus import GPUS, bytes_per_weight
 from libra_plan.profiles.points import Row
 from libra_plan.profiles.schema import Point, ProfileFile
+from libra_plan.profiles.units import MIB
 
 __all__ = ["BALANCE", "SetAside", "floor_s", "sift"]
 
 BALANCE = (0.95, 1.25)  # tokens/s · seconds over tokens: rounding below, padding counted above
+LEAST_OF_WEIGHTS = 0.9  # parameters are rounded on model cards, and some tables lie on the host
 FALL = 0.8
 FALL_ACROSS_OUTPUTS = 0.45
 """Serving rows of different output lengths: short ones meet more prefill than their ratio says."""
@@ -37,6 +40,7 @@ def sift(rows: Sequence[Row], profile: ProfileFile) -> tuple[tuple[Row, ...], tu
     for index, row in enumerate(rows):
         reason = (
             _memory(row.point, profile.hardware.memory_mib)
+            or _below_weights(row.point, profile)
             or _balance(row.point, profile)
             or _too_fast(row.point, profile)
         )
@@ -57,6 +61,25 @@ def _memory(point: Point, memory_mib: float) -> str | None:
         value = getattr(point, name)
         if value is not None and value > memory_mib:
             return f"{name} {value:g} is above the memory of the GPU, {memory_mib:g} MiB"
+    return None
+
+
+def _below_weights(point: Point, profile: ProfileFile) -> str | None:
+    """Hold peaks against the weights that must be there, as split as they can be: a slip of a unit shows.
+
+    Weights that ranks share out (ZeRO-3) or that lie on the host need not be there.
+    """
+    if profile.software.zero_stage == 3 or "parameters" in str(profile.software.flags.get("offload", "")):
+        return None
+    split = point.tp * point.pp * (point.ep if profile.model.experts else 1)
+    weights_mib = bytes_per_weight(profile.software.precision) * profile.model.params / split / MIB
+    for name in ("peak_allocated_mib", "peak_reserved_mib", "device_used_mib"):
+        value = getattr(point, name)
+        if value is not None and value < LEAST_OF_WEIGHTS * weights_mib:
+            return (
+                f"{name} {value:g} is below the weights of {profile.model.id} in "
+                f"{profile.software.precision}, {weights_mib:.0f} MiB a GPU: is it in another unit?"
+            )
     return None
 
 

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import msgspec
 
-from libra_plan.errors import ProfileError, Where
+from libra_plan.errors import ProfileError, Where, few
 from libra_plan.profiles import physics
 from libra_plan.profiles.counting import counted
 from libra_plan.profiles.document import shown
@@ -67,10 +67,10 @@ def import_profile(
         warnings += _thin(draft, points)
         made.append((profile, points, aside))
     if not made:
-        first = quarantined[0] if quarantined else None
+        said = [f"{each.where}: {each.reason}" for each in quarantined]
         raise ProfileError(
             "no row of the source can be used",
-            got=f"{first.where}: {first.reason}" if first else "no records",
+            got=few(said, 3, "; ") if said else "no records",
             allowed=f"rows of {format_.summary}",
             way_out="check the format's name and the facts given by flags",
             where=Where(str(source)),

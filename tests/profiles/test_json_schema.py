@@ -53,7 +53,7 @@ def test_shipped_files_are_valid() -> None:
             validator(name).validate(read(path))
             checked += 1
     validator("workload").validate(read(shipped_folder() / "workload.yaml"))
-    assert checked == 11 + 12 + 7 + 1  # h200-, h200b- and aic- profiles, switching costs
+    assert checked == 11 + 12 + 3 + 7 + 1  # h200-, h200b-, h200c- and aic- profiles, switching costs
 
 
 @pytest.mark.skipif(not EXAMPLES.is_dir(), reason="run against an installed package")

@@ -151,3 +151,27 @@ def test_no_fall_is_left_and_sound_tables_are_untouched(cells: list[tuple[int, i
     kept, out = sift(table, profile())
     assert falls(list(kept)) == 0
     assert bool(out) == bool(falls(table))
+
+
+def profile_7b(phase: str = "score", **software: object) -> ProfileFile:
+    data = profile_data(phase=phase)
+    data["model"] |= {"params": 7_615_616_512}
+    data["software"] |= software
+    return msgspec.convert(data, ProfileFile)
+
+
+def test_memory_without_room_for_the_weights_is_set_aside() -> None:
+    """Memory is the hard limit: a table in GiB read as MiB would let everything fit."""
+    table = rows({"peak_reserved_mib": 19.0}, {"batch_sequences": 2, "peak_reserved_mib": 14_700.0})
+    _, out = sift(table, profile_7b())
+    assert [item.row.line for item in out] == [2]
+    assert "below the weights" in out[0].reason
+
+
+@pytest.mark.parametrize(
+    ("point", "software"),
+    [({"tp": 8}, {}), ({}, {"zero_stage": 3}), ({}, {"flags": {"offload": "parameters"}})],
+)
+def test_weights_that_are_elsewhere_need_no_room(point: dict[str, int], software: dict[str, object]) -> None:
+    """Split, sharded and offloaded weights are measured so."""
+    assert aside(rows({"peak_reserved_mib": 2_000.0, **point}), profile_7b("train", **software)) == []

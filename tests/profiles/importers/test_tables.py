@@ -11,9 +11,7 @@ from libra_plan.profiles.catalog import load_profile
 SERVE = "batch_sequences=b,prompt_tokens=i,output_tokens=o,time_s=tpot:ms,ttft_s=ttft:ms"
 
 
-@pytest.mark.parametrize(
-    ("unit", "mib"), [("GB", 1e9 / 2**20), ("GiB", 1024.0), ("MiB", 1.0), ("MB", 1e6 / 2**20)]
-)
+@pytest.mark.parametrize(("unit", "mib"), [("GB", 1e9 / 2**20), ("GiB", 1024.0)])
 def test_memory_units_are_what_they_say(tmp_path, unit, mib):
     """An 80 GB card has 81,559 MiB: one letter decides whether a role fits."""
     columns = (
@@ -21,6 +19,16 @@ def test_memory_units_are_what_they_say(tmp_path, unit, mib):
     )
     folders, _ = import_sample("csv", tmp_path, columns=columns)
     assert load_profile(folders[0]).points[0].peak_reserved_mib == pytest.approx(20.0256 * mib, rel=1e-6)
+
+
+@pytest.mark.parametrize("unit", ["MiB", "MB", "KiB"])
+def test_memory_in_another_unit_leaves_no_room_for_the_weights(tmp_path, unit):
+    """The limit that counts most must not rest on a typo."""
+    columns = (
+        f"batch_sequences=bs,seq_len_tokens=length,time_s=latency_ms:ms,peak_reserved_mib=memory_gb:{unit}"
+    )
+    with pytest.raises(ProfileError, match="below the weights"):
+        import_sample("csv", tmp_path, columns=columns)
 
 
 @pytest.mark.parametrize(
