@@ -38,7 +38,7 @@ def register(app: typer.Typer) -> None:
 
 
 def batch(
-    profile: Annotated[Path, typer.Argument(help="Folder of a train or decode profile.")],
+    profile: Annotated[Path, typer.Argument(help="Train or decode profile: its folder, or a known name.")],
     lengths: Annotated[
         Path, typer.Option(help="Lengths of sequences, one a line: prompt and response (decode: at the end).")
     ],
@@ -65,10 +65,10 @@ def batch(
     from libra_plan.models.batch_memory import profile_need
     from libra_plan.models.fit_cache import cache_folder, cached_fit
     from libra_plan.models.parallelism import Layout
-    from libra_plan.profiles.catalog import load_profile
+    from libra_plan.profiles.catalog import find_profile, load_profile
     from libra_plan.profiles.traces import read_trace
 
-    loaded = load_profile(profile)
+    loaded = load_profile(find_profile(profile))
     state = _begin(loaded, samples_per_rank, current, most)
     limits = _limits(limit_mib, recording, window)
     fitted = cached_fit(loaded.file, loaded.points, folder=cache_folder(os.environ))
@@ -101,7 +101,11 @@ def _begin(loaded: LoadedProfile, samples_per_rank: int | None, current: int, mo
 
     phase = loaded.file.phase
     if phase == "train" and samples_per_rank is None:
-        raise InputError("a training rank's batch must be known", got="no --samples-per-rank")
+        raise InputError(
+            "a training rank's batch must be known",
+            got="no --samples-per-rank",
+            way_out="add it: the optimizer's batch divided by the data-parallel ranks",
+        )
     if phase == "train" and samples_per_rank is not None:
         return training_batch(samples_per_rank, current)
     if phase == "decode":

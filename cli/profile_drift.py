@@ -174,11 +174,16 @@ def _as_data(found: RoleDrift) -> dict[str, Any]:
 
 
 def _print(found: list[RoleDrift]) -> None:
+    from libra_plan.models.correction import LEAST_WINDOWS
+
     rows = []
     for each in map(_as_data, found):
         off = "?" if each["factor"] is None else f"{each['factor'] - 1:+.1%}"
         bounds = "" if each["factor"] is None else f"{each['low'] - 1:+.1%} – {each['high'] - 1:+.1%}"
-        why = "; ".join(f"{count} × {reason}" for reason, count in each["left_out"].items())
+        reasons = [f"{count} × {reason}" for reason, count in each["left_out"].items()]
+        if each["factor"] is None:
+            reasons.insert(0, f"a factor takes {LEAST_WINDOWS} windows")
+        why = "; ".join(reasons)
         against = each["profile"] or ("the plan" if each["windows"] else "")
         counts = [str(each["windows"]), str(each["changes"])]
         rows.append([each["task"], each["role"], against, each["layout"], off, bounds, *counts, why])

@@ -9,10 +9,13 @@ import numpy as np
 
 from libra_plan.errors import RefusedError
 from libra_plan.models.fit import FittedProfile
+from libra_plan.models.held_gradients import with_held_gradients
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.query import Query
 
 __all__ = ["cache_need", "profile_need"]
+
+_ACCUMULATED = 2  # micro-batches: all but the first find gradients there, and a smaller size makes more
 
 
 def cache_need(
@@ -42,19 +45,23 @@ def profile_need(
 ) -> Callable[[int], float]:
     """Bound what n sequences need by a profile's upper bound; infinite where the profile refuses.
 
-    Training and scoring: a micro-batch of the n longest, each padded to the longest. Decoding: the
-    n longest at once, at their mean.
+    Training and scoring: a micro-batch of the n longest, each padded to the longest; in training beside
+    the gradients of an earlier one. Decoding: the n longest at once, at their mean.
     """
+    profile = fitted.profile
     falling = sorted(lengths_tokens, reverse=True)
-    padded = fitted.profile.phase in ("train", "score")
+    padded = profile.phase in ("train", "score")
 
     def need(sequences: int) -> float:
         longest = falling[:sequences]
         length = float(falling[0]) if padded else sum(longest) / len(longest)
         query = Query(float(sequences), length, tp=layout.tp, pp=layout.pp, cp=layout.cp, ep=layout.ep, dp=dp)
         try:
-            return fitted.memory_mib(query).high + (fitted.outside_allocator_mib or 0.0)
+            peak = fitted.memory_mib(query)
         except RefusedError:
             return math.inf
+        if profile.phase == "train":
+            peak = with_held_gradients(profile, layout, dp, _ACCUMULATED, peak)
+        return peak.high + (fitted.outside_allocator_mib or 0.0)
 
     return need

@@ -15,7 +15,7 @@ __all__ = ["ALPHA", "Correction", "observe"]
 
 ALPHA = 0.05
 """Weight of a new observation: the mean covers about the last 2/α − 1 = 39."""
-_LEAST = 8
+LEAST_WINDOWS = 8
 """Observations before a factor is used or a change is looked for."""
 _SLACK, _ALARM = 0.5, 8.0
 """CUSUM in standard deviations: so much is let pass each time, and so much raises the alarm. How soon
@@ -54,7 +54,7 @@ class Correction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def known(self) -> bool:
         """Tell whether there are enough observations to correct anything."""
-        return self.observations >= _LEAST
+        return self.observations >= LEAST_WINDOWS
 
     @property
     def factor(self) -> float:

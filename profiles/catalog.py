@@ -23,6 +23,7 @@ __all__ = [
     "LoadedProfile",
     "ProfilesFolder",
     "find_folder",
+    "find_profile",
     "load_cluster",
     "load_folder",
     "load_profile",
@@ -107,6 +108,24 @@ def find_folder(name: str | Path, environment: Mapping[str, str] | None = None) 
         "no such profiles folder",
         allowed=f"a folder, a name in {shown(user)}, or `profiles` for the shipped one",
         way_out="check the path",
+        where=Where(shown(path)),
+    )
+
+
+def find_profile(name: str | Path, environment: Mapping[str, str] | None = None) -> Path:
+    """Find one profile: the folder itself, else that name in the user's folder, else a shipped one."""
+    path = Path(name)
+    if path.is_dir():
+        return path
+    places = (user_folder(environment), shipped_folder())
+    for place in places:
+        if len(path.parts) == 1 and _file(place / path, "profile", ProfileError) is not None:
+            return place / path
+    names = _names_in(places)
+    raise ProfileError(
+        "no such profile",
+        allowed=wording.some_of(path.name, names),
+        way_out=wording.did_you_mean(path.name, names) or "give the path of its folder",
         where=Where(shown(path)),
     )
 

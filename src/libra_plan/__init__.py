@@ -51,3 +51,8 @@ def __getattr__(name: str) -> object:
 
         return getattr(worker, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """List what loads late too, so that shells can complete it."""
+    return sorted({*globals(), *__all__})

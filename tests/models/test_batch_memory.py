@@ -13,6 +13,7 @@ from libra_plan.errors import RefusedError
 from libra_plan.models.batch_memory import cache_need, profile_need
 from libra_plan.models.fit import fit_profile
 from libra_plan.models.parallelism import Layout
+from libra_plan.models.query import Query
 from libra_plan.profiles.catalog import load_profile, shipped_folder
 
 
@@ -47,6 +48,16 @@ def test_a_profile_bounds_a_micro_batch_of_the_longest(fits):
     need = profile_need(fits["train"], [300, *[1024] * 16], Layout())
     assert need(1) <= need(4) <= need(16)
     assert need(16) >= 17986.0  # points.csv: 16 sequences of 1024
+
+
+def test_a_micro_batch_finds_the_gradients_of_an_earlier_one(fits):
+    """Accumulation is what the recommendation is for: without them it would go one size too far."""
+    alone = fits["train"].memory_mib(Query(16, 1024)).high
+    gradients = 4 * 494_032_768 / 2**20
+    outside = fits["train"].outside_allocator_mib or 0.0
+    assert profile_need(fits["train"], [1024] * 16, Layout())(16) == pytest.approx(
+        alone + gradients + outside
+    )
 
 
 def test_where_the_profile_refuses_nothing_fits(fits):

@@ -8,7 +8,14 @@ import yaml
 from profile_files import POINTS, profile_data, workload_data, write_folder, write_profile
 
 from libra_plan.errors import ClusterError, InputError, ProfileError, WorkloadError
-from libra_plan.profiles.catalog import find_folder, load_folder, load_profile, shipped_folder, user_folder
+from libra_plan.profiles.catalog import (
+    find_folder,
+    find_profile,
+    load_folder,
+    load_profile,
+    shipped_folder,
+    user_folder,
+)
 
 
 def test_the_shipped_folder_is_right() -> None:
@@ -204,3 +211,11 @@ def test_a_misspelt_class_of_the_cluster_is_warned_of(tmp_path: Path) -> None:
     )
     (warning,) = load_folder(root, library=()).warnings
     assert warning.endswith("GPU class h200_smx; did you mean `h200_sxm`?")
+
+
+def test_a_profile_is_found_by_its_name(tmp_path: Path) -> None:
+    """What `solve` knows by name, verbs for one profile must know too."""
+    assert find_profile("h200-qwen2.5-7b-train").parent == shipped_folder()
+    assert find_profile(write_profile(tmp_path)).is_dir()
+    with pytest.raises(ProfileError, match="did you mean `h200-"):
+        find_profile("h200-qwen2.5-7b-trian")
