@@ -11,6 +11,7 @@ import copy
 import json
 import resource
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,8 @@ def main() -> None:
             raise SystemExit("the plan to run could not be placed")
         prices = by_name(allocation.resources.names, answer.prices)
         same = after(case, plan, answer.chosen)
-        print(json.dumps(measure("unchanged", same, limits, options, prices)[1]))
+        staying = replace(limits, kept_gap=answer.priced_gap)
+        print(json.dumps(measure("unchanged", same, staying, options, prices)[1]))
         changed = after(changed_case(case, options.seed), plan, answer.chosen)
         print(json.dumps(measure("arrival and failure", changed, limits, options, prices)[1]))
 

@@ -67,6 +67,8 @@ Budget = Annotated[
     float | None,
     typer.Option(help="Most the GPUs may cost an hour, at the cluster file's price_per_gpu_hour.", min=0.0),
 ]
+_GAP = 1e-5
+_MOST_KEPT_GAP = 1e-3  # a running plan that was stopped further from its bound is looked at anew
 TimeLimit = Annotated[float, typer.Option("--time-limit", help="Seconds to search.", min=0.01)]
 Gap = Annotated[float, typer.Option(help="Stop at this proven relative gap.", min=0.0)]
 SolverOption = Annotated[SolverName, typer.Option("--solver", help="Who searches; the others are a check.")]
@@ -126,7 +128,7 @@ def solve(
     policy: PolicyOption = PolicyName.THROUGHPUT,
     budget: Budget = None,
     time_limit: TimeLimit = 10.0,
-    gap: Gap = 1e-5,
+    gap: Gap = _GAP,
     solver: SolverOption = SolverName.CP_SAT,
     deterministic: Deterministic = False,
     running: Running = None,
@@ -151,7 +153,8 @@ def solve(
     observed = read_observed(corrections, out)
     costs = cost_files(switch_costs, running, out)
     inputs = _inputs(profiles, flags, parent, policy, budget, allow_prior, seed, ahead_steps, observed, costs)
-    plan = verified_plan(inputs.problem, _params(time_limit, gap, deterministic, seed, solver))
+    params = _params(time_limit, gap, deterministic, seed, solver)
+    plan = verified_plan(inputs.problem, replace(params, kept_gap=_kept_gap(parent, gap)))
     manifest = _settle(inputs, plan, name, out)
     if form is Form.TABLE:
         render.print_plan(inputs.problem, plan)
@@ -272,6 +275,13 @@ def _params(time_limit: float, gap: float, deterministic: bool, seed: int, solve
     )
 
 
+def _kept_gap(parent: Manifest | None, gap: float) -> float:
+    """Give the gap at which the running plan stays: the one it was proven to, unless one is asked for."""
+    if parent is None or gap != _GAP:
+        return 0.0
+    return min(parent.spec.certificate.gap, _MOST_KEPT_GAP)
+
+
 def _warn(inputs: Inputs, ahead_steps: int | None) -> None:
     workload = inputs.folder.workload
     if workload is not None and ahead_steps is not None:
@@ -324,7 +334,7 @@ def explain(
     policy: PolicyOption = PolicyName.THROUGHPUT,
     budget: Budget = None,
     time_limit: TimeLimit = 10.0,
-    gap: Gap = 1e-5,
+    gap: Gap = _GAP,
     solver: SolverOption = SolverName.CP_SAT,
     deterministic: Deterministic = False,
     running: Running = None,

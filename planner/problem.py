@@ -317,6 +317,17 @@ class Problem:
     sharing: tuple[Sharing, ...] = ()
 
     @cached_property
+    def sharing_now(self) -> frozenset[str]:
+        """Name the running tasks that hold a GPU which another one holds, too."""
+        holders: dict[GpuId, set[str]] = {}
+        for held in self.running:
+            for role in held.roles:
+                for replica in role.replicas:
+                    for gpu in replica:
+                        holders.setdefault(gpu, set()).add(held.task)
+        return frozenset(name for names in holders.values() if len(names) > 1 for name in names)
+
+    @cached_property
     def task_of(self) -> dict[str, Task]:
         """Map tasks by id."""
         return {task.id: task for task in self.tasks}

@@ -123,7 +123,8 @@ def _pools_of_block(
     found: list[PoolOption] = []
     sizes = {option.layout.gpus_per_replica for each in options for option in each}
     nested = are_nested(tuple(sizes), capacity.full_node_gpus)
-    for blocks in range(1, capacity.rooms(block_gpus) + 1):
+    rooms = capacity.rooms(block_gpus)
+    for blocks in sorted(number for number in set().union(*by_blocks) if 1 <= number <= rooms):
         fresh = False
         more = -float(min(blocks * block_gpus, least_gpus))
         for number, needed in enumerate(by_blocks):

@@ -40,6 +40,8 @@ class SolveParams:
     deterministic: bool = False
     workers: int = 1
     seed: int = 0
+    kept_gap: float = 0.0
+    """Relative gap at which a running plan stays as it is: what was proven when it was made, say."""
     move_tolerance: float = 1e-6
     """Relative objective a plan may give up to move fewer tasks."""
     solver: Backend = Backend.CP_SAT

@@ -8,6 +8,7 @@ out afterwards (`placement.py`).
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -233,24 +234,20 @@ def _cost(
     """Prefer GPUs the task holds, then few racks and few nodes per task, then the first nodes."""
     order = cluster.order_of
     terms: list[cp_model.LinearExprT] = []
+    liked = {gpus: Counter(gpu.node for gpu in gpus) for gpus in {item.liked for item in items}}
     for (number, node_id), count in (variables.blocks | variables.whole).items():
         item = items[number]
-        liked = sum(1 for gpu in item.liked if gpu.node == node_id)
-        away = 0 if liked >= item.block_gpus else 1
+        away = 0 if liked[item.liked][node_id] >= item.block_gpus else 1
         terms.append((10_000 * len(order) * away + order[node_id]) * count)
     terms += _racks_touched(model, variables, items, cluster, 1_000 * len(order))
-    for task in dict.fromkeys(item.task for item in items):
-        for node in cluster:
-            here = [
-                count
-                for (number, node_id), count in variables.blocks.items()
-                if node_id == node.id and items[number].task == task
-            ]
-            if here and len(order) > 1:
-                touched = model.new_bool_var(f"u_{task}_{node.id}")
-                for count in here:
-                    model.add(count == 0).only_enforce_if(~touched)
-                terms.append(100 * len(order) * touched)
+    on_node: dict[tuple[str, str], list[cp_model.IntVar]] = {}
+    for (number, node_id), count in variables.blocks.items():
+        on_node.setdefault((items[number].task, node_id), []).append(count)
+    for (task, node_id), here in on_node.items() if len(order) > 1 else ():
+        touched = model.new_bool_var(f"u_{task}_{node_id}")
+        for count in here:
+            model.add(count == 0).only_enforce_if(~touched)
+        terms.append(100 * len(order) * touched)
     return sum(terms)
 
 

@@ -57,12 +57,11 @@ def first_fit(
     """Place items that may go anywhere; None when best fit does not manage or GPUs are named."""
     if any(item.by_id for item in items):
         return None
+    none = dict.fromkeys(cluster.gpu_classes, 0)
+    gpu_class = {gpu: each.gpu_class for gpu, each in cluster.gpus.items()}
     rooms = {
         node.id: _Room(
-            {
-                name: sum(cluster.gpus[gpu].gpu_class == name for gpu in free[node.id])
-                for name in cluster.gpu_classes
-            },
+            {**none, **Counter(gpu_class[gpu] for gpu in free[node.id])},
             (node.cpu_cores or 0.0) - used_cores.get(node.id, 0.0),
             (node.host_memory_mib or 0.0) - used_host_mib.get(node.id, 0.0),
         )

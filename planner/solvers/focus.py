@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 from libra_plan.models.topology import Cluster
 from libra_plan.planner.columns.capacity import ClassCapacity, capacities
 from libra_plan.planner.columns.needs import gpus_at_least
+from libra_plan.planner.solvers.colgen.oracle import Found
 from libra_plan.planner.solvers.colgen.resources import Resources
-from libra_plan.planner.solvers.colgen.search import Limits, Progress, optimise
+from libra_plan.planner.solvers.colgen.search import Limits, Progress, optimise, stays
 from libra_plan.planner.solvers.colgen.table import TableOracle
 from libra_plan.planner.solvers.worth import PricedTask
 
-__all__ = ["Focus", "focus", "market"]
+__all__ = ["Focus", "focus", "market", "running_stays"]
 
 Floats = NDArray[np.float64]
 
@@ -35,6 +36,41 @@ class Focus:
     numbers: tuple[tuple[int, ...], ...]
     chosen: dict[int, int]
     bound: float
+    stays: bool = False
+    """The choice is the running plan, which is near enough to the bound."""
+
+
+def running_stays(
+    priced: Sequence[PricedTask],
+    cluster: Cluster,
+    limits: Limits,
+    *,
+    stop: Callable[[], bool],
+    clock: Callable[[], float],
+) -> Focus | None:
+    """Keep the running plan, all of it, if no choice over all columns is worth more than `limits` allow.
+
+    Cheap next to a solve: no other choice is made, nothing but prices is looked for.
+    """
+    if any(each.running and not each.held for each in priced):
+        return None
+    resources, oracles = market(priced, cluster)
+    answer = stays(resources, oracles, limits, _kept(priced, oracles), stop=stop, clock=clock)
+    if answer is None:
+        return None
+    chosen = {each.task: _number(each.handle) for each in answer.chosen}
+    numbers = tuple(_near(oracle, answer.prices, chosen.get(t)) for t, oracle in enumerate(oracles))
+    return Focus(numbers, chosen, answer.bound, stays=True)
+
+
+def _kept(priced: Sequence[PricedTask], oracles: Sequence[TableOracle]) -> list[tuple[int, Found]]:
+    """List the best way of every running task to stay on its GPUs."""
+    found = []
+    for t, (each, oracle) in enumerate(zip(priced, oracles, strict=True)):
+        if each.held:
+            best = len(each.table) + int(np.argmax(oracle.values[len(each.table) :]))
+            found.append((t, Found(float(oracle.values[best]), oracle.demand(best), best, 0.0)))
+    return found
 
 
 def focus(
@@ -43,6 +79,7 @@ def focus(
     limits: Limits,
     *,
     progress: Progress | None = None,
+    stop: Callable[[], bool] = lambda: False,
     clock: Callable[[], float],
 ) -> Focus:
     """Solve the choice over all columns and keep the best columns of each task at its prices.
@@ -51,7 +88,8 @@ def focus(
     the bound is what has been proven by then.
     """
     resources, oracles = market(priced, cluster)
-    answer = optimise(resources, oracles, limits, progress=progress, clock=clock)
+    running = [] if any(each.running and not each.held for each in priced) else _kept(priced, oracles)
+    answer = optimise(resources, oracles, limits, running=running, progress=progress, stop=stop, clock=clock)
     chosen = {each.task: _number(each.handle) for each in answer.chosen}
     numbers = tuple(_near(oracle, answer.prices, chosen.get(t)) for t, oracle in enumerate(oracles))
     return Focus(numbers, chosen, answer.bound)

@@ -23,18 +23,21 @@ Phases = tuple[tuple[PoolOption, ...], ...]
 Blocks = tuple[tuple[str, int, int], ...]
 
 
-def held_columns(problem: Problem, task: Task, held: HeldTask) -> list[Column]:
+def held_columns(
+    problem: Problem, task: Task, held: HeldTask, rooms: Mapping[str, ClassCapacity] | None = None
+) -> list[Column]:
     """List the columns that describe what a task holds, fastest first; none when it cannot stay.
 
     It cannot when a GPU is gone or excluded, a role changed, or its option is refused today. All
     columns that describe it count, whether another would beat them elsewhere or not: often roles
-    apart would do as well together on fewer GPUs, which is no reason to move them.
+    apart would do as well together on fewer GPUs, which is no reason to move them. `rooms` are those of
+    the cluster, for callers with many tasks.
     """
     now = _Now(problem.cluster, {role.role: role for role in held.roles})
     if set(now.roles) != {role.id for role in task.gpu_roles} or not all(map(now.stays, task.gpu_roles)):
         return []
     by_id = any(role.pinned_gpus or role.excluded_gpus for role in task.gpu_roles)
-    rooms = capacities(problem.cluster)
+    rooms = rooms or capacities(problem.cluster)
     found = [
         build_column(task, phases, blocks)
         for shape in any_shapes_of(task)

@@ -143,8 +143,7 @@ def _meet(now: Sequence[HeldTask]) -> bool:
 
 def shares_now(problem: Problem, task: str) -> bool:
     """Tell whether a task of the running plan shares GPUs with another: to stop that, it starts anew."""
-    own = next((each for each in problem.running if each.task == task), None)
-    return own is not None and any(_gpus(own) & _gpus(other) for other in problem.running if other is not own)
+    return task in problem.sharing_now
 
 
 def _gpus(held: HeldTask) -> set[GpuId]:

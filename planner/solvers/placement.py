@@ -26,6 +26,9 @@ Block = tuple[GpuId, ...]
 _TRUE_TO = 1e-9  # relative, of sums of cores and MiB
 
 
+_MOST_IMPROVED = 50_000  # items × nodes; beyond, CP-SAT's model takes longer to write than to give gain
+
+
 @dataclass(frozen=True, slots=True)
 class TaskPlacement:
     """Where one task's roles run."""
@@ -87,7 +90,7 @@ def _placed(
         # Best fit failed, which proves nothing; or fewer moves or fewer racks may be possible.
         if assigned is None and limit_s <= 0.0:
             raise UndecidedError
-        if limit_s > 0.0:
+        if limit_s > 0.0 and (assigned is None or len(items) * len(problem.cluster.nodes) <= _MOST_IMPROVED):
             assigned = assign_nodes(*asked, params, limit_s=limit_s, start=assigned)
     if assigned is None:
         return None

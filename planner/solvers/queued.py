@@ -20,6 +20,8 @@ Policies and what tasks require leave less room than the cluster has (docs/polic
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from libra_plan.models.topology import Cluster
 from libra_plan.planner.columns.capacity import capacities
 from libra_plan.planner.plan import QueuedTask
@@ -41,14 +43,17 @@ _WEIGHED = 8  # tasks whose waiting is explained by a solve of its own; of more,
 def queued_tasks(search: Search, choice: Choice, asked: Search | None) -> list[QueuedTask]:
     """Give every task that is not chosen its code and reason; `asked` answers what running it would cost."""
     found: list[QueuedTask] = []
-    weighed = 0
+    waiting = len(search.tasks) - len(choice)
+    at_once = search.focus is not None and search.focus.stays and waiting > _WEIGHED
+    weighed = _WEIGHED if at_once else 0
+    alone: dict[object, bool] = {}
     jointly = {member for t in choice for member in search.tasks[t].members}
     for t, each in enumerate(search.tasks):
         if t in choice or t in jointly or each.members:
             continue
         told = _cannot_run(search.problem.cluster, each.task) if not each.candidates else _no_host(search, t)
         if told is None and asked is not None and weighed >= _WEIGHED:
-            told = _outweighed(asked, t)
+            told = _outweighed(asked, t, alone)
         if (
             told is None
             and asked is None
@@ -97,13 +102,19 @@ _HOST = {
 }
 
 
-def _outweighed(search: Search, t: int) -> QueuedTask | None:
-    """Tell plainly that a task waits for others, where it could run alone and only they are in its way."""
+def _outweighed(search: Search, t: int, alone: dict[object, bool]) -> QueuedTask | None:
+    """Tell plainly that a task waits for others, where it could run alone and only they are in its way.
+
+    `alone` remembers of alike tasks whether they can.
+    """
     if any(row.code for row in search.rows):
         return None
     task, entries = search.tasks[t].task, search.tasks[t].candidates
     smallest = min(range(len(entries)), key=lambda c: (entries[c].column.gpus, c))
-    if search.place({t: smallest}) is None:
+    key = (entries[smallest].column.phases, tuple(replace(role, options=()) for role in task.roles))
+    if key not in alone:
+        alone[key] = search.place({t: smallest}) is not None
+    if not alone[key]:
         return None
     return QueuedTask(
         task.id,

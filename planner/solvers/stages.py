@@ -15,7 +15,7 @@ from libra_plan.planner.solvers.backends import maximise
 from libra_plan.planner.solvers.base import SolveParams
 from libra_plan.planner.solvers.baselines import equal_split, fits_rows, greedy, keep_running
 from libra_plan.planner.solvers.colgen.search import Limits
-from libra_plan.planner.solvers.focus import Focus, focus
+from libra_plan.planner.solvers.focus import Focus, focus, running_stays
 from libra_plan.planner.solvers.host_room import no_room_row
 from libra_plan.planner.solvers.master import Budget, Placed, Search
 from libra_plan.planner.solvers.moves import move_values
@@ -70,6 +70,11 @@ class Stage:
 def solve_stage(ask: Ask, rule: Rule, before: Stage | None) -> Stage:
     """Plan the tasks of one part, the columns of those before as they are."""
     search, settled = _search(ask, before)
+    if search.focus is not None and search.focus.stays:
+        running = search.place(dict.fromkeys(search.focus.chosen, 0))
+        if running is not None:
+            return _kept(search, running, search.focus.bound)
+        search, settled = _search(ask, before, all_stay=False)  # a node has less than when it was placed
     fixed = dict.fromkeys(range(settled), 0)
     as_before = search.place(fixed) if settled else None
     if not any(each.candidates for each in search.tasks[settled:]):
@@ -92,13 +97,19 @@ def solve_stage(ask: Ask, rule: Rule, before: Stage | None) -> Stage:
     return Stage(search, settled, placed, outcome, baselines, waiting)
 
 
-def _search(ask: Ask, before: Stage | None) -> tuple[Search, int]:
+def _kept(search: Search, running: Placed, bound: float) -> Stage:
+    """Answer with the running plan."""
+    waiting = queued_tasks(search, running.choice, search)
+    return Stage(search, 0, running, Outcome(running, {"columns": bound}), {"running": running}, waiting)
+
+
+def _search(ask: Ask, before: Stage | None, *, all_stay: bool = True) -> tuple[Search, int]:
     """Make the search of a stage; settled tasks have one candidate, which they must run in."""
     fixed = _fixed(before)
     known = ask.part | {each.task.id for each in fixed}
     problem = _only(ask.problem, known)
     priced = priced_tasks(problem, _only(ask.shares_of, ask.part), ask.part)
-    focused = None if fixed else _focus(ask, priced)
+    focused = None if fixed else (_stays(ask, priced) if all_stay else None) or _focus(ask, priced)
     if focused is None:
         tasks = [*fixed, *(each.candidates() for each in priced)]
     else:
@@ -121,14 +132,45 @@ def _focus(ask: Ask, priced: Sequence[PricedTask]) -> Focus | None:
     if any(each.members for each in priced):
         _refuse_very_many(priced)
         return None
+    if not _only_sums(problem, priced) or sum(map(len, priced)) <= _MANY:
+        return None
+
+    def told(objective: float, bound: float, gap: float, seconds: float) -> None:
+        if params.watch is not None:
+            params.watch.report(objective, bound)
+
+    return focus(
+        priced,
+        problem.cluster,
+        _limits(ask, gap=params.gap / 2),
+        progress=told,
+        stop=lambda: params.stopped,
+        clock=ask.budget.clock,
+    )
+
+
+def _stays(ask: Ask, priced: Sequence[PricedTask]) -> Focus | None:
+    """Keep the running plan at once where prices prove that nothing much better exists."""
+    if not ask.problem.running or ask.other_than is not None or not _only_sums(ask.problem, priced):
+        return None
+    limits = _limits(ask, gap=ask.params.gap, kept_gap=ask.params.kept_gap)
+    return running_stays(
+        priced, ask.problem.cluster, limits, stop=lambda: ask.params.stopped, clock=ask.budget.clock
+    )
+
+
+def _only_sums(problem: Problem, priced: Sequence[PricedTask]) -> bool:
+    """Tell whether the sum of worths within the cluster is all there is to plan for."""
     limited = problem.budget_per_hour is not None or any(
         task.deadline or task.min_steps_per_s or task.latency_first for task in problem.tasks
     )
-    if problem.policy is not Policy.THROUGHPUT or limited or sum(map(len, priced)) <= _MANY:
-        return None
-    limit_s = _NO_LIMIT_S if params.deterministic else ask.budget.left_s / 2
-    limits = Limits(time_limit_s=limit_s, gap=params.gap / 2, seed=params.seed)
-    return focus(priced, problem.cluster, limits, clock=ask.budget.clock)
+    joint = any(each.members for each in priced)
+    return problem.policy is Policy.THROUGHPUT and not limited and not joint
+
+
+def _limits(ask: Ask, gap: float, kept_gap: float = 0.0) -> Limits:
+    limit_s = _NO_LIMIT_S if ask.params.deterministic else ask.budget.left_s / 2
+    return Limits(time_limit_s=limit_s, gap=gap, kept_gap=kept_gap, seed=ask.params.seed)
 
 
 def _refuse_very_many(priced: Sequence[PricedTask]) -> None:

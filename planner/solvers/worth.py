@@ -12,14 +12,14 @@ fair share stays that of the plain weight.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from libra_plan.models.topology import Cluster, GpuId
 from libra_plan.planner.columns import ColumnTable, columns_of
-from libra_plan.planner.columns.capacity import block_rooms
+from libra_plan.planner.columns.capacity import ClassCapacity, block_rooms, capacities
 from libra_plan.planner.columns.needs import block_needs, gpus_in_blocks, host_needs
 from libra_plan.planner.plan import Column
 from libra_plan.planner.problem import LEAST_KEPT, HeldTask, Problem, Role, Task
@@ -199,6 +199,7 @@ def priced_tasks(
 
     priced = []
     wanted = None if among is None else set(among)
+    rooms = capacities(problem.cluster)
     where = "own" if shares_of.cluster is problem.cluster else "shares"
     for task in problem.tasks:
         if wanted is not None and task.id not in wanted:
@@ -213,7 +214,7 @@ def priced_tasks(
             reference = reference_steps_per_s(columns, share)
         held = held_tasks.get(task.id)
         stay = 1.0 if held is None else max(LEAST_KEPT, 1.0 - task.restart_s / problem.horizon_s)
-        kept = () if shares_now(problem, task.id) else _kept(problem, task, held, reference)
+        kept = () if shares_now(problem, task.id) else _kept(problem, task, held, reference, rooms)
         weight = urgency(problem, task)
         priced.append(PricedTask(task, columns, reference, kept, stay, held is not None, weight))
     return priced + _priced_jointly(problem, priced, bind)
@@ -238,7 +239,7 @@ def _priced_jointly(problem: Problem, priced: Sequence[PricedTask], bind: bool) 
         held = held_jointly(problem, joint)
         kept = [
             replace(entry, worth=entry.normalised)
-            for entry in _kept(problem, joint, held, 1.0 / kept_per_step)
+            for entry in _kept(problem, joint, held, 1.0 / kept_per_step, capacities(problem.cluster))
         ]
         running = any(each.running for each, _ in known)
         found.append(PricedTask(joint, table, 1.0 / per_step, tuple(kept), 1.0, running, 1.0, members))
@@ -251,13 +252,17 @@ def candidates_of(problem: Problem, shares_of: Problem) -> list[TaskCandidates]:
 
 
 def _kept(
-    problem: Problem, task: Task, held: HeldTask | None, reference: float | None
+    problem: Problem,
+    task: Task,
+    held: HeldTask | None,
+    reference: float | None,
+    rooms: Mapping[str, ClassCapacity],
 ) -> tuple[Candidate, ...]:
     """Price the placements a running task may keep."""
     if held is None or reference is None:
         return ()
     found = []
-    for column in held_columns(problem, task, held):
+    for column in held_columns(problem, task, held, rooms):
         normalised = column.steps_per_s / reference
         on, host = _taken(problem.cluster, column, held)
         found.append(Candidate(column, normalised, task.weight * normalised, held, on, host))

@@ -76,9 +76,7 @@ def _moves(problem: Problem, plan: Plan, running: RunningTask) -> bool:
 
 def _shared(problem: Problem, task: str) -> bool:
     """Tell whether a task of the running plan is on GPUs of another one."""
-    of = {each.task: {gpu for role in each.roles for one in role.replicas for gpu in one}
-          for each in problem.running}  # fmt: skip
-    return any(of.get(task, set()) & gpus for other, gpus in of.items() if other != task)
+    return task in problem.sharing_now
 
 
 def _held(problem: Problem, task: str) -> HeldTask | None:

@@ -227,9 +227,7 @@ def _domain(cluster: Cluster, node_id: str) -> str:
 
 
 def _node_size(cluster: Cluster, gpu_class: str) -> int:
-    held = Counter(gpu.id.node for gpu in cluster.absent if gpu.gpu_class == gpu_class)
-    usable = Counter(id.node for id, gpu in cluster.gpus.items() if gpu.gpu_class == gpu_class)
-    return max((held + usable).values(), default=0)
+    return cluster.full_node_gpus.get(gpu_class, 0)
 
 
 def _node_gpus(cluster: Cluster, gpu_class: str) -> list[int]:

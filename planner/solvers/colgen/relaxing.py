@@ -19,6 +19,8 @@ def relax(state: State, gap: float, *, rounded: bool = False) -> None:
     """
     idle = 0
     while not state.late and idle < 2:
+        if state.keeps:
+            return
         value, prices = state.master.solve(state.pool)
         if rounded:
             chosen = round_lp(state.inner, state.pool, state.master.fractions(), prices)

@@ -22,7 +22,7 @@ from libra_plan.planner.solvers.colgen.state import (
     Worth,
 )
 
-__all__ = ["Answer", "Chosen", "Lacking", "Limits", "Progress", "Worth", "optimise"]
+__all__ = ["Answer", "Chosen", "Lacking", "Limits", "Progress", "Worth", "optimise", "stays"]
 
 
 def optimise(
@@ -42,14 +42,36 @@ def optimise(
 
     Always answers: at the limit with the best choice so far and a bound that holds. `prices` of an
     earlier solve of a similar problem save rounds; `running` (task and column of a choice that
-    fits) is the first incumbent. `lacking` checks what rows cannot say before a choice becomes the
-    incumbent: it gives None, or the further demand to reckon with next time. `worth` places a choice
-    and says what it is worth then, where moves may come on top of those its columns know.
+    fits) is the first incumbent, and the answer as soon as a bound is near it. `lacking` checks
+    what rows cannot say before a choice becomes the incumbent: it gives None, or the further demand
+    to reckon with next time. `worth` places a choice and says what it is worth then, where moves
+    may come on top of those its columns know.
     """
     state = State(resources, oracles, limits, Caller(clock, stop, progress, lacking, worth), clock())
-    state.begin(running)
+    state.keep(running)
     start(state, prices)
     if not state.over:
         relax(state, 1e-8, rounded=True)
         choose(state)
     return state.answer()
+
+
+def stays(
+    resources: Resources,
+    oracles: Sequence[Oracle],
+    limits: Limits,
+    running: Sequence[tuple[int, Found]],
+    *,
+    stop: Callable[[], bool] = lambda: False,
+    clock: Callable[[], float] = time.monotonic,
+) -> Answer | None:
+    """Answer with the running choice if no choice is worth more than the gaps of `limits` allow.
+
+    No other choice is looked for: None says that one may be worth it.
+    """
+    state = State(resources, oracles, limits, Caller(clock, stop), clock())
+    state.keep(running)
+    start(state, None)
+    if not state.over:
+        relax(state, 1e-8)
+    return state.answer() if state.keeps else None

@@ -22,7 +22,8 @@ _ROUGH_GAP = 1e-4
 def start(state: State, prices: Floats | None) -> None:
     """Price once near the answer and take a greedy choice."""
     state.price(_rough_prices(state) if prices is None else prices)
-    state.better(complete(state.inner, state.pool, state.prices))
+    if not state.over:
+        state.better(complete(state.inner, state.pool, state.prices))
 
 
 @dataclass(frozen=True, slots=True)

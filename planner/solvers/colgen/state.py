@@ -13,7 +13,7 @@ from libra_plan.planner.solvers.colgen.oracle import Found, Oracle
 from libra_plan.planner.solvers.colgen.pool import Pool
 from libra_plan.planner.solvers.colgen.resources import Resources
 
-__all__ = ["Answer", "Caller", "Chosen", "Lacking", "Limits", "Progress", "State", "Worth"]
+__all__ = ["Answer", "Caller", "Chosen", "Lacking", "Limits", "Progress", "State", "Worth", "relative"]
 
 _SAFETY = 1e-9  # relative: the sums of a bound are true to about this
 
@@ -25,12 +25,14 @@ Progress = Callable[[float, float, float, float], None]
 class Limits:
     """When to stop, and how much to look at.
 
-    `gap`: the relative gap wanted. `near`: columns per task that a choice is first made from.
+    `gap`: the relative gap wanted. `kept_gap`: the one at which a running choice stays, though a
+    better one within it may exist. `near`: columns per task that a choice is first made from.
     `every_limit`: partial columns of one task beyond which a complete search gives up.
     """
 
     time_limit_s: float = 60.0
     gap: float = 1e-4
+    kept_gap: float = 0.0
     near: int = 30
     every_limit: int = 2_000
     seed: int = 0
@@ -61,13 +63,25 @@ class Answer:
     objective: float
     bound: float
     prices: Floats
+    priced: float
+    """What no choice can exceed at these prices; `bound` may be lower, by a complete search."""
     columns: int
     rounds: int
 
     @property
     def gap(self) -> float:
         """Give the relative gap."""
-        return (self.bound - self.objective) / max(abs(self.objective), 1e-9)
+        return relative(self.bound - self.objective, self.objective)
+
+    @property
+    def priced_gap(self) -> float:
+        """Give the relative gap that one round at the prices proves again."""
+        return relative(self.priced - self.objective, self.objective)
+
+
+def relative(difference: float, objective: float) -> float:
+    """Give a difference of objectives as a part of one."""
+    return difference / max(abs(objective), 1e-9)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +111,9 @@ class State:
     priced: float = np.inf
     """The bound that `prices` and `reduced` prove, which losses are measured against."""
     window: float = 0.0
+    kept: tuple[int, ...] = ()
+    """The running choice, and what it is worth."""
+    kept_worth: float = 0.0
     looked_at: int = 1
     """Times `every_limit` that a complete search may look at now."""
     prices: Floats = field(init=False)
@@ -120,7 +137,13 @@ class State:
     @property
     def gap(self) -> float:
         """Give the relative gap; infinite while there is no bound."""
-        return (self.bound - self.objective) / max(abs(self.objective), 1e-9)
+        return relative(self.bound - self.objective, self.objective)
+
+    @property
+    def keeps(self) -> bool:
+        """Tell whether the running choice is near enough to the bound to stay."""
+        near = max(self.limits.gap, self.limits.kept_gap)
+        return bool(self.kept) and relative(self.proven - self.kept_worth, self.kept_worth) <= near
 
     @property
     def spent_s(self) -> float:
@@ -140,7 +163,7 @@ class State:
     @property
     def over(self) -> bool:
         """Tell whether there is nothing left to do."""
-        return self.late or self.gap <= self.limits.gap
+        return self.late or self.gap <= self.limits.gap or self.keeps
 
     def price(self, prices: Floats) -> int:
         """Ask every task for its best columns at these prices; count those that are new.
@@ -200,6 +223,11 @@ class State:
         if start:
             self.better([self.pool.number_of(task, column) for task, column in start])
 
+    def keep(self, running: Sequence[tuple[int, Found]]) -> None:
+        """Take the running choice as the first incumbent; it stays when the bound comes near it."""
+        self.begin(running)
+        self.kept, self.kept_worth = self.chosen, self.objective
+
     def report(self) -> None:
         """Tell whoever looks on; before the first choice there is nothing to tell."""
         if self.caller.progress is not None and self.objective > 0:
@@ -213,5 +241,7 @@ class State:
 
     def answer(self) -> Answer:
         """Give what is known now."""
-        chosen = sorted((self.column(i) for i in self.chosen), key=lambda each: each.task)
-        return Answer(tuple(chosen), self.objective, self.bound, self.prices, len(self.pool), self.rounds)
+        numbers, objective = (self.kept, self.kept_worth) if self.keeps else (self.chosen, self.objective)
+        chosen = sorted((self.column(i) for i in numbers), key=lambda each: each.task)
+        bound = max(objective, self.proven)
+        return Answer(tuple(chosen), objective, bound, self.prices, self.priced, len(self.pool), self.rounds)
