@@ -70,7 +70,11 @@ def drift(
 
     folder = load_folder(find_folder(profiles))
     if folder.workload is None:
-        raise WorkloadError("the folder has no workload.yaml: nothing says which profile a role has")
+        raise WorkloadError(
+            "the folder has no workload.yaml",
+            got=profiles,
+            way_out="name the folder whose workload.yaml says which profile a role has",
+        )
     known, digest = (None, None) if before is None else read_corrections(before)
     planned = None if run is None else _planned(read_manifest_at(run), known, digest)
     rejected: list[Rejected] = []

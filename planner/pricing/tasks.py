@@ -29,7 +29,7 @@ from libra_plan.planner.problem import (
     Task,
 )
 from libra_plan.profiles.catalog import LoadedProfile, ProfilesFolder
-from libra_plan.profiles.schema import RoleSpec, TaskSpec, Trace
+from libra_plan.profiles.schema import RoleSpec, TaskSpec, Trace, WorkloadFile
 from libra_plan.profiles.switch_costs import SwitchPrice
 from libra_plan.profiles.traces import read_trace
 from libra_plan.profiles.units import MIB_PER_GIB
@@ -76,10 +76,6 @@ def price(
         corrected_sharing(priced_sharing(each, specs, works, prices, seed), corrections)
         for each in folder.workload.sharing
     )
-    quotas = tuple(
-        Quota(team, quota.gpus, tuple(quota.gpus_of_class.items()))
-        for team, quota in folder.workload.quotas.items()
-    )
     return Problem(
         cluster,
         tasks,
@@ -87,10 +83,16 @@ def price(
         policy,
         horizon_s,
         dict(folder.digests),
-        quotas,
+        _quotas(folder.workload),
         budget_per_hour,
         folder.workload.aging_s,
         sharing,
+    )
+
+
+def _quotas(workload: WorkloadFile) -> tuple[Quota, ...]:
+    return tuple(
+        Quota(team, quota.gpus, tuple(quota.gpus_of_class.items())) for team, quota in workload.quotas.items()
     )
 
 
