@@ -17,7 +17,7 @@ from libra_plan.profiles.measure.journal import Journal
 from libra_plan.profiles.measure.progress import BarProgress, PlainProgress, make_progress
 from libra_plan.profiles.measure.result import write_profiles
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 POINTS = (PlannedPoint(1, 128), PlannedPoint(4, 128), PlannedPoint(8, 256))
 Plan = Mapping[str, Sequence[PlannedPoint]]
 PLAN: Plan = dict.fromkeys(("decode", "decode-gqa", "score", "train"), POINTS)
