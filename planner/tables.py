@@ -10,7 +10,7 @@ from libra_plan.models.quantities import Origin, exactly
 from libra_plan.models.topology import Cluster
 from libra_plan.planner.problem import Arrangement, Coupling, CouplingKind, Role, StageOption, Task
 
-__all__ = ["pipelined", "table_cluster", "table_role", "table_task"]
+__all__ = ["TABLE_CLASS", "pipelined", "table_cluster", "table_role", "table_task"]
 
 TABLE_CLASS = "table"
 

@@ -1,0 +1,291 @@
+"""The event loop: replicas, stages, tool workers, failures, arrivals, looks and moves on one clock."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from heapq import heappop, heappush
+from itertools import count
+
+import numpy as np
+
+from libra_plan.models.topology import Cluster, GpuId
+from libra_plan.planner.problem import HeldTask
+from libra_plan.planner.simulate.believed import Believed, world_cluster
+from libra_plan.planner.simulate.moves import Moves
+from libra_plan.planner.simulate.policy import Policy, TaskView, View
+from libra_plan.planner.simulate.record import Held, Record, StageDone, StepDone
+from libra_plan.planner.simulate.replica import Replica
+from libra_plan.planner.simulate.task_run import TaskRun
+from libra_plan.planner.simulate.work import stream
+from libra_plan.planner.simulate.world import Failures, World
+
+__all__ = ["Engine", "simulate"]
+
+
+def simulate(
+    world: World,
+    policy: Policy,
+    seed: int,
+    *,
+    keep_stages: bool = False,
+    progress: Callable[[float], None] | None = None,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Record:
+    """Run a world under a policy to its end; the same seed draws the same work for every policy.
+
+    `progress` is told the share that is done; `clock` times the policy's decisions.
+    """
+    engine = Engine(world, policy, seed, keep_stages, clock)
+    return engine.run(progress)
+
+
+@dataclass(frozen=True)
+class _Call:
+    seconds: float
+    done: Callable[[], None]
+
+
+class Engine:
+    """One run of a world."""
+
+    def __init__(
+        self, world: World, policy: Policy, seed: int, keep_stages: bool, clock: Callable[[], float]
+    ) -> None:
+        self.world, self.policy, self.seed, self.now = world, policy, seed, 0.0
+        self.ends = world.hours * 3600.0
+        self.record = Record(
+            world.id, policy.name, seed, world.hours, world.site.gpus, keeps_stages=keep_stages
+        )
+        self.cluster, self.lost = world_cluster(world), frozenset[GpuId]()
+        self.runs = {task.id: TaskRun(task, seed, self) for task in world.tasks}
+        self.believed = Believed(world, stream(seed, "error"), policy.moves_free)
+        self.true = Believed(world, None, policy.moves_free)
+        self.moves = Moves(self, stream(seed, "switch"))
+        self._clock = clock
+        self._heap: list[tuple[float, int, Callable[[], None] | tuple[TaskRun, Replica]]] = []
+        self._order = count()
+        self._here: set[str] = set()
+        self.broken: dict[str, HeldTask] = {}
+        self._free_workers: float = world.site.env_workers or math.inf
+        self._calls: deque[_Call] = deque()
+        self._held_since: dict[str, float] = {}
+        self._busy_at_look: defaultdict[tuple[str, str], float] = defaultdict(float)
+        self._looked_s = 0.0
+
+    # ------------------------------------------------------------ the loop
+
+    def run(self, progress: Callable[[float], None] | None = None) -> Record:
+        """Run to the end of the world, or until every task has done its steps."""
+        for task in self.world.tasks:
+            self.after(task.arrives_s, partial(self._arrive, task.id))
+        if self.world.failures is not None:
+            self._plan_failures(self.world.failures)
+        self.after(self.world.look_s, self._look_again)
+        told, heap = 0.0, self._heap
+        while heap and heap[0][0] <= self.ends and not self._all_done():
+            at, _, what = heappop(heap)
+            if isinstance(what, tuple):
+                self._follow(at, *what)
+            else:
+                self.now = at
+                what()
+            self.record.events += 1
+            if progress is not None and at - told >= self.ends / 200.0:
+                told = at
+                progress(at / self.ends)
+        self.now = min(self.ends, self.now) if self._all_done() else self.ends
+        for run in self.runs.values():
+            self.settle(run)
+        return self.record
+
+    def _all_done(self) -> bool:
+        return len(self.record.finished_s) == len(self.runs)
+
+    def after(self, seconds: float, act: Callable[[], None]) -> None:
+        """Do something later."""
+        heappush(self._heap, (self.now + seconds, next(self._order), act))
+
+    def watch(self, task: TaskRun, replica: Replica) -> None:
+        """Expect the next event of a replica."""
+        at = replica.next_s()
+        if at < replica.scheduled:
+            replica.scheduled = at
+            heappush(self._heap, (at, next(self._order), (task, replica)))
+
+    def _follow(self, at: float, task: TaskRun, replica: Replica) -> None:
+        """Let a replica go on until something else comes first."""
+        if at != replica.scheduled:
+            return  # an earlier event was expected meanwhile
+        replica.scheduled = math.inf
+        heap, ends = self._heap, self.ends
+        while True:
+            then = replica.next_s()
+            if then > ends or (heap and then > heap[0][0]):
+                break
+            self.now = then
+            gave = replica.step()
+            self.record.events += 1
+            if gave is not None:
+                task.ended(replica, gave)
+                break
+        self.watch(task, replica)
+
+    def call_tool(self, seconds: float, done: Callable[[], None]) -> None:
+        """Run a tool call when a worker is free, first come, first served."""
+        self._calls.append(_Call(seconds, done))
+        self._start_calls()
+
+    def _start_calls(self) -> None:
+        while self._calls and self._free_workers > 0:
+            call = self._calls.popleft()
+            self._free_workers -= 1
+
+            def ended(call: _Call = call) -> None:
+                self._free_workers += 1
+                self._start_calls()
+                call.done()
+
+            self.after(call.seconds, ended)
+
+    # ------------------------------------------------------------ what tasks tell
+
+    def stage(self, task: str, role: str, begun: float, seconds: float, gpus: int, busy_gpu_s: float) -> None:
+        """Note a stage."""
+        self.record.stage(StageDone(task, role, begun, seconds, gpus), busy_gpu_s)
+
+    def step_done(self, task: TaskRun, done: StepDone) -> None:
+        """Note a step; a task that has done all of them leaves."""
+        self.record.steps.append(done)
+        if task.finished:
+            self.record.finished_s[task.spec.id] = self.now
+            self._here.discard(task.spec.id)
+            self.settle(task)
+            task.stop()
+            self.moves.left(task)
+            self.after(0.0, lambda: self._decide(urgent=True))
+        elif task.draining:
+            self.moves.drained(task)
+
+    def settle(self, task: TaskRun) -> None:
+        """Add up what a task held and used since it was placed."""
+        name = task.spec.id
+        since = self._held_since.pop(name, None)
+        if since is None or task.placed is None:
+            return
+        seconds = self.now - since
+        self.record.held_gpu_s[name] += seconds * task.gpus
+        roles = tuple((role.role, sum(map(len, role.replicas))) for role in task.placed.roles)
+        self.record.placements.append(Held(name, since, self.now, roles))
+        for each in task.replicas:
+            self.record.busy_gpu_s[name, "rollout"] += min(each.busy_s, seconds) * each.gpus
+
+    def begin(self, task: TaskRun, placed: HeldTask) -> None:
+        """Let a task run on these GPUs."""
+        self._held_since[task.spec.id] = self.now
+        self.broken.pop(task.spec.id, None)
+        task.begin(placed)
+
+    # ------------------------------------------------------------ arrivals and failures
+
+    def _arrive(self, task: str) -> None:
+        self._here.add(task)
+        self.record.arrived_s[task] = self.now
+        self.after(0.0, lambda: self._decide(urgent=True))
+
+    def _plan_failures(self, failures: Failures) -> None:
+        rng = stream(self.seed, "failures")
+        for gpu in self.cluster.gpus:
+            at = float(rng.exponential(failures.mtbf_hours * 3600.0))
+            while at < self.ends:
+                repair = failures.repair_median_s * math.exp(rng.normal(0.0, failures.repair_sigma))
+                self.after(at, partial(self._fail, gpu))
+                self.after(at + repair, partial(self._repaired, gpu))
+                self.record.failures.append((at, str(gpu), repair))
+                at += repair + float(rng.exponential(failures.mtbf_hours * 3600.0))
+
+    def _fail(self, gpu: GpuId) -> None:
+        self.lost = self.lost | {gpu}
+        for run in self.runs.values():
+            if run.placed is not None and gpu in gpus_of(run.placed):
+                self.settle(run)
+                self.broken[run.spec.id] = run.placed
+                run.stop()
+                self.moves.failed(run)
+        self.moves.forget(gpu)
+        self._decide(urgent=True)
+
+    def _repaired(self, gpu: GpuId) -> None:
+        self.lost = self.lost - {gpu}
+        self._decide(urgent=True)
+
+    # ------------------------------------------------------------ looks
+
+    def _look_again(self) -> None:
+        self._decide(urgent=False)
+        self.after(self.world.look_s, self._look_again)
+
+    def _decide(self, *, urgent: bool) -> None:
+        if not self._here or self.moves.under_way:
+            self.moves.missed = self.moves.missed or urgent
+            return
+        begun = self._clock()
+        wanted = self.policy.decide(self._view(urgent))
+        self.record.decide_s.append(self._clock() - begun)
+        if wanted is not None:
+            self.moves.start(wanted)
+
+    def decide_again(self) -> None:
+        """Look once more, because something happened while tasks moved."""
+        self.after(0.0, lambda: self._decide(urgent=True))
+
+    def _view(self, urgent: bool) -> View:
+        tasks = tuple(
+            self._task_view(self.runs[task.id]) for task in self.world.tasks if task.id in self._here
+        )
+        broken = tuple(held for name, held in self.broken.items() if name in self._here)
+        running = tuple(run.placed for run in self.runs.values() if run.placed is not None)
+        self._looked_s = self.now
+        return View(
+            self.now, self.world, self._working(), tasks, running, broken, self.believed, self.true, urgent
+        )
+
+    def _working(self) -> Cluster:
+        if not self.lost:
+            return self.cluster
+        nodes = tuple(
+            replace(node, gpus=tuple(gpu for gpu in node.gpus if gpu.id not in self.lost))
+            for node in self.cluster.nodes
+        )
+        return replace(self.cluster, nodes=tuple(node for node in nodes if node.gpus))
+
+    def _task_view(self, run: TaskRun) -> TaskView:
+        means = tuple(run.means)
+        return TaskView(
+            run.spec.id, run.version, run.steps_since_placed, means, dict(run.seen_s), run.queue_pressure(),
+            self._busy_since_look(run),
+        )  # fmt: skip
+
+    def _busy_since_look(self, run: TaskRun) -> dict[str, float]:
+        """Give the share of each role's GPU-seconds since the last look that were used."""
+        name, found = run.spec.id, {}
+        seconds = self.now - max(self._looked_s, self._held_since.get(name, self.now))
+        for role in () if run.placed is None else run.placed.roles:
+            gpus = sum(map(len, role.replicas))
+            now = self.record.busy_gpu_s[name, role.role]
+            if role.role == "rollout":
+                now += sum(each.busy_s * each.gpus for each in run.replicas)
+            before = self._busy_at_look[name, role.role]
+            self._busy_at_look[name, role.role] = now
+            if seconds > 0.0:
+                found[role.role] = float(np.clip((now - before) / (seconds * gpus), 0.0, 1.0))
+        return found
+
+
+def gpus_of(placed: HeldTask) -> frozenset[GpuId]:
+    """List the GPUs of a placement."""
+    return frozenset(gpu for role in placed.roles for replica in role.replicas for gpu in replica)

@@ -1,0 +1,199 @@
+"""One rollout replica: continuous batching, tool waits and KV-limited admission, from event to event.
+
+Between two events every running trajectory advances one token per decode step, so that turns end at a
+fixed clock in decode steps (`models/tool_waits.py` has the same idea for a closed batch). A trajectory is
+admitted in the order of the queue when a slot and room for its final context are free, and holds both to
+its end. Prefill blocks decoding.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from itertools import count
+
+from libra_plan.models.query import DecodeCoefficients
+
+__all__ = ["Replica", "Trajectory"]
+
+_EVER = math.inf
+
+
+@dataclass(slots=True, eq=False)
+class Trajectory:
+    """One trajectory: lengths in tokens, seconds of the tool call after each turn (empty: none).
+
+    `version` is that of the weights it began with; `calling`: a tool outside the replica works for it.
+    """
+
+    step: int
+    number: int
+    prompt: int
+    response: int
+    turns: int
+    calls_s: tuple[float, ...] = ()
+    done_turns: int = 0
+    context: float = 0.0
+    version: int = 0
+    calling: bool = False
+
+    @property
+    def final(self) -> int:
+        """Give prompt plus response, tokens."""
+        return self.prompt + self.response
+
+    def begin_anew(self) -> None:
+        """Forget what was generated: its KV cache is lost."""
+        self.done_turns, self.context, self.calling = 0, float(self.prompt), False
+
+
+@dataclass(eq=False)
+class Replica:
+    """An engine on `gpus` GPUs.
+
+    `step` moves it to its next event and gives what that was: a trajectory that ended, or one that calls a
+    tool on workers outside (`calls_outside`); it comes back by `wake`.
+    """
+
+    name: str
+    gpus: int
+    coefficients: DecodeCoefficients
+    slots: int
+    room: float
+    prefill_s_per_token: float = 0.0
+    calls_outside: bool = False
+    now: float = 0.0
+    queue: deque[Trajectory] = field(default_factory=deque)
+    held: int = 0
+    reserved: float = 0.0
+    busy_s: float = 0.0
+    scheduled: float = math.inf
+    _clock: float = 0.0
+    _total: float = 0.0
+    _running: list[tuple[float, int, Trajectory]] = field(default_factory=list)
+    _waiting: list[tuple[float, int, Trajectory]] = field(default_factory=list)
+    _outside: dict[int, Trajectory] = field(default_factory=dict)
+    _order: count[int] = field(default_factory=count)
+
+    def fits(self, trajectory: Trajectory) -> bool:
+        """Tell whether it could be admitted now."""
+        return self.held < self.slots and self.reserved + trajectory.final <= self.room
+
+    def put(self, trajectory: Trajectory, now: float) -> None:
+        """Queue a trajectory here, and admit it if there is room."""
+        self.advance(now)
+        self.queue.append(trajectory)
+        self.admit()
+
+    def admit(self) -> None:
+        """Admit from the queue in order while there is room."""
+        while self.queue and self.fits(self.queue[0]):
+            trajectory = self.queue.popleft()
+            self.held += 1
+            self.reserved += trajectory.final
+            trajectory.begin_anew()
+            seconds = self.prefill_s_per_token * trajectory.prompt
+            self.now += seconds
+            self.busy_s += seconds
+            self._run(trajectory)
+
+    def _run(self, trajectory: Trajectory) -> None:
+        ends = self._clock + trajectory.response / trajectory.turns
+        heappush(self._running, (ends, next(self._order), trajectory))
+        self._total += trajectory.context
+
+    def _rates(self) -> tuple[float, float]:
+        """Give the seconds of the next decode step, and by how much each step is slower than the last."""
+        batch, fit = len(self._running), self.coefficients
+        rate = fit.fixed_s + fit.per_sequence_s * batch + fit.per_token_s * self._total
+        return rate, fit.per_token_s * batch
+
+    def next_s(self) -> float:
+        """Give the second of the next event; inf when nothing will happen by itself."""
+        wakes = self._waiting[0][0] if self._waiting else _EVER
+        if not self._running:
+            return max(wakes, self.now) if wakes < _EVER else _EVER
+        rate, growth = self._rates()
+        steps = self._running[0][0] - self._clock
+        return min(self.now + steps * (rate + growth * steps / 2.0), max(wakes, self.now))
+
+    def advance(self, now: float) -> None:
+        """Decode up to a moment at which nothing ends yet."""
+        seconds = now - self.now
+        if seconds <= 0.0:
+            return
+        if self._running:
+            rate, growth = self._rates()
+            steps = 2.0 * seconds / (rate + math.sqrt(rate * rate + 2.0 * growth * seconds))
+            steps = min(steps, self._running[0][0] - self._clock)
+            self._clock += steps
+            self._total += len(self._running) * steps
+            self.busy_s += seconds
+        self.now = now
+
+    def step(self) -> Trajectory | None:
+        """Go to the next event; give the trajectory that ended, or that calls a tool outside."""
+        wakes = self._waiting[0][0] if self._waiting else _EVER
+        if self._running:
+            rate, growth = self._rates()
+            steps = self._running[0][0] - self._clock
+            ends = self.now + steps * (rate + growth * steps / 2.0)
+            if ends <= wakes:
+                return self._end_turn(ends, steps)
+        self.advance(wakes)
+        _, _, trajectory = heappop(self._waiting)
+        return self._back(trajectory)
+
+    def _end_turn(self, ends: float, steps: float) -> Trajectory | None:
+        clock, _, trajectory = heappop(self._running)
+        self._total += (len(self._running) + 1) * steps
+        self.busy_s += ends - self.now
+        self._clock, self.now = clock, ends
+        trajectory.context += trajectory.response / trajectory.turns
+        self._total -= trajectory.context
+        trajectory.done_turns += 1
+        if not self._running:
+            self._total = 0.0  # nothing runs: forget the rounding
+        if not trajectory.calls_s:
+            return self._back(trajectory)
+        if self.calls_outside:
+            trajectory.calling = True
+            self._outside[id(trajectory)] = trajectory
+            return trajectory
+        wakes = ends + trajectory.calls_s[trajectory.done_turns - 1]
+        heappush(self._waiting, (wakes, next(self._order), trajectory))
+        return None
+
+    def wake(self, trajectory: Trajectory, now: float) -> Trajectory | None:
+        """Go on after a call outside; gives the trajectory if it ended with it."""
+        self.advance(now)
+        del self._outside[id(trajectory)]
+        trajectory.calling = False
+        return self._back(trajectory)
+
+    def _back(self, trajectory: Trajectory) -> Trajectory | None:
+        if trajectory.done_turns < trajectory.turns:
+            self._run(trajectory)
+            return None
+        self.held -= 1
+        self.reserved -= trajectory.final
+        self.admit()
+        return trajectory
+
+    def pause(self, now: float, seconds: float) -> None:
+        """Stand still for some seconds, as for new weights."""
+        self.advance(now)
+        self.now += seconds
+
+    def abandon(self) -> list[Trajectory]:
+        """Give back everything that is here, in the order of steps; what was generated is lost."""
+        found = [each[2] for each in (*self._running, *self._waiting)]
+        found += [*self._outside.values(), *self.queue]
+        self._running, self._waiting, self._outside = [], [], {}
+        self.queue.clear()
+        self.held, self.reserved, self._total = 0, 0.0, 0.0
+        for trajectory in found:
+            trajectory.begin_anew()
+        return sorted(found, key=lambda each: (each.step, each.number))

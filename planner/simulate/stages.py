@@ -1,0 +1,108 @@
+"""Seconds of the stages that are no rollout: training with stragglers, scoring; and the closed forms of all.
+
+What the engine draws and what the planner is told come from the same costs, and are different things: the
+engine times the batch that was really generated, replica by replica; the planner gets the closed forms of
+`models/` on quantiles of the law.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from statistics import NormalDist
+
+import numpy as np
+
+from libra_plan.models.admission import Admission
+from libra_plan.models.lengths import IntArray
+from libra_plan.models.packing import pack
+from libra_plan.models.rollout import Trajectories, continuous_s, makespan_s, pair_lengths
+from libra_plan.planner.simulate.world import DecodeCosts, Training, WorldTask
+
+__all__ = [
+    "dealt",
+    "expected_step_lengths",
+    "replica_train_s",
+    "rollout_closed_s",
+    "scoring_closed_s",
+    "train_closed_s",
+    "train_s",
+]
+
+_ORDERS = 2
+
+
+def dealt(lengths: IntArray, replicas: int) -> list[IntArray]:
+    """Deal sequences to replicas back and forth, longest first."""
+    falling = np.sort(lengths)[::-1]
+    there = np.arange(replicas)
+    owner = np.resize(np.concatenate((there, there[::-1])), len(falling))
+    return [falling[owner == replica] for replica in range(replicas)]
+
+
+def replica_train_s(costs: Training, lengths: IntArray) -> float:
+    """Give the seconds of one replica's micro-batches: fixed per micro-batch, then by ΣS and ΣS²."""
+    if not len(lengths):
+        return 0.0
+    own = lengths.astype(float)
+    work = costs.per_token_s * float(own.sum()) + costs.per_square_s * float((own**2).sum())
+    if not costs.fixed_s:
+        return work
+    return costs.fixed_s * len(pack(lengths.tolist(), costs.micro_batch_tokens)) + work
+
+
+def train_s(costs: Training, lengths: IntArray, replicas: int, rng: np.random.Generator) -> list[float]:
+    """Draw the seconds of every replica in one step, without the all-reduce that follows the slowest."""
+    slower = np.exp(rng.normal(0.0, costs.straggler_sigma, replicas))
+    seconds = [replica_train_s(costs, own) for own in dealt(lengths, replicas)]
+    return [own * factor for own, factor in zip(seconds, slower.tolist(), strict=True)]
+
+
+def _worst_straggler(sigma: float, replicas: int) -> float:
+    """Give the median of the slowest of so many log-normal factors."""
+    return math.exp(sigma * NormalDist().inv_cdf(0.5 ** (1.0 / replicas)))
+
+
+def train_closed_s(costs: Training, lengths: IntArray, replicas: int) -> float:
+    """Give the slowest replica's seconds, with the median of the worst straggler, and the all-reduce."""
+    slowest = max(replica_train_s(costs, own) for own in dealt(lengths, replicas))
+    joined = costs.all_reduce_s if replicas > 1 else 0.0
+    return slowest * _worst_straggler(costs.straggler_sigma, replicas) + joined
+
+
+def scoring_closed_s(per_token_s: float, lengths: IntArray, replicas: int) -> float:
+    """Give the seconds to read all sequences on so many replicas: sequences are many, so work divides."""
+    return per_token_s * float(lengths.sum()) / replicas
+
+
+@lru_cache(maxsize=512)
+def _orders(task: WorldTask, mean_tokens: float) -> tuple[Trajectories, ...]:
+    prompts, responses = task.samples_at(mean_tokens)
+    rng = np.random.default_rng(0)
+    wait_s = task.tools.mean_s if task.tools else 0.0
+    return tuple(pair_lengths(prompts, responses, rng, task.turns, wait_s) for _ in range(_ORDERS))
+
+
+def rollout_closed_s(
+    task: WorldTask, costs: DecodeCosts, mean_tokens: float, replicas: int, *, drains: bool
+) -> float:
+    """Give the seconds of one step's rollout on replicas of one tp, by `models/rollout.py`.
+
+    `drains`: all start at once and the slowest counts; else the replicas never drain.
+    """
+    share = -(-task.samples // replicas) * (1 if drains else 1 + task.staleness)
+    admission = Admission(min(share, costs.max_sequences), costs.kv_tokens)
+    fit, found = costs.coefficients(), []
+    for order in _orders(task, mean_tokens):
+        prefill = costs.prefill_s_per_token * order.prompt_tokens.astype(float)
+        if drains:
+            found.append(makespan_s(order, fit, admission, replicas, prefill))
+        else:
+            whole = float(prefill.sum())
+            found.append(continuous_s(order, fit, admission, replicas, task.staleness, whole))
+    return sum(found) / len(found)
+
+
+def expected_step_lengths(task: WorldTask, mean_tokens: float) -> IntArray:
+    """Give quantiles of whole sequences of a step, tokens."""
+    return _orders(task, mean_tokens)[0].final_context

@@ -1,0 +1,389 @@
+"""One task of a world as it runs: rollouts, scoring, training and the hand-over of weights between them.
+
+`serial` tasks do one stage after the other (sync, or all roles on the same GPUs). `streaming` ones (async,
+roles on GPUs of their own) keep their rollouts going: at most (1 + staleness) steps' worth of trajectories
+may be begun beyond the version that trains, and no step begins to train while a trajectory is on its way that
+would be too stale for the next. What ends goes through the scoring queues to the trainer, oldest first.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from libra_plan.models.lengths import IntArray
+from libra_plan.planner.problem import HeldTask
+from libra_plan.planner.simulate.record import StepDone
+from libra_plan.planner.simulate.replica import Replica, Trajectory
+from libra_plan.planner.simulate.stages import train_s
+from libra_plan.planner.simulate.work import Work, stream
+from libra_plan.planner.simulate.world import WorldTask
+
+__all__ = ["Host", "TaskRun"]
+
+
+class Host(Protocol):
+    """What a task asks of the engine that runs it."""
+
+    now: float
+
+    def after(self, seconds: float, act: Callable[[], None]) -> None:
+        """Do something later."""
+
+    def watch(self, task: TaskRun, replica: Replica) -> None:
+        """Follow a replica's events."""
+
+    def call_tool(self, seconds: float, done: Callable[[], None]) -> None:
+        """Run a tool call on a CPU worker of the site, when one is free."""
+
+    def stage(self, task: str, role: str, begun: float, seconds: float, gpus: int, busy_gpu_s: float) -> None:
+        """Note a stage."""
+
+    def step_done(self, task: TaskRun, done: StepDone) -> None:
+        """Note a step; the engine may stop the task here."""
+
+
+@dataclass(eq=False)
+class TaskRun:
+    """The state of a task. `placed` None: it holds no GPUs. `life` tells events of earlier lives apart."""
+
+    spec: WorldTask
+    seed: int
+    host: Host
+    placed: HeldTask | None = None
+    life: int = 0
+    version: int = 0
+    draining: bool = False
+    replicas: list[Replica] = field(default_factory=list)
+    seen_s: dict[str, float] = field(default_factory=dict)
+    means: list[float] = field(default_factory=list)
+    steps_since_placed: int = 0
+    _pending: deque[Trajectory] = field(default_factory=deque)
+    _drawn: int = 0
+    _flying: Counter[int] = field(default_factory=Counter)  # on their way, by the version they began with
+    _ready: list[Trajectory] = field(default_factory=list)
+    _batch: list[Trajectory] = field(default_factory=list)
+    _scoring_free: dict[str, float] = field(default_factory=dict)
+    _training: bool = False
+    _begun: float = 0.0
+    _waited: bool = False
+    _last_full: float | None = None
+
+    def __post_init__(self) -> None:
+        self.work = Work(self.spec, self.seed)
+
+    # ------------------------------------------------------------ placing
+
+    def begin(self, placed: HeldTask) -> None:
+        """Start on these GPUs, now."""
+        self.placed, self.draining, self.steps_since_placed = placed, False, 0
+        self.life += 1
+        self.replicas = self._engines(placed)
+        self._scoring_free = {each.id: self.host.now for each in self.spec.costs.scoring}
+        self._last_full = None
+        self.seen_s.clear()
+        if self.streaming:
+            self._feed()
+            self._train_when_full()
+        else:
+            self._serial_step()
+
+    def stop(self) -> None:
+        """Give up the GPUs at once; what is being generated or trained on is lost, the rest is kept."""
+        self.life += 1
+        self.placed = None
+        back = [each for replica in self.replicas for each in replica.abandon()]
+        if self.spec.coupling == "async":
+            again = sorted(back, key=lambda each: (each.step, each.number))
+            self._pending.extendleft(reversed(again))
+            self._flying.subtract(each.version for each in back)
+            self._ready = self._batch + self._ready
+        self._batch, self._training, self.replicas = [], False, []
+
+    @property
+    def streaming(self) -> bool:
+        """Tell whether rollouts go on while the task trains."""
+        return self.spec.coupling == "async" and not self.colocated
+
+    @property
+    def colocated(self) -> bool:
+        """Tell whether all roles take the same GPUs in turn."""
+        roles = () if self.placed is None else self.placed.roles
+        return len(roles) > 1 and len({role.share_group for role in roles}) == 1
+
+    @property
+    def gpus(self) -> int:
+        """Count the GPUs it holds."""
+        roles = () if self.placed is None else self.placed.roles
+        return len({gpu for role in roles for replica in role.replicas for gpu in replica})
+
+    @property
+    def finished(self) -> bool:
+        """Tell whether it has done its steps."""
+        return self.spec.steps is not None and self.version >= self.spec.steps
+
+    def queue_pressure(self) -> float | None:
+        """Give the share of wanted trajectories that wait for a slot; None: it has no rollout."""
+        if not self.replicas:
+            return None
+        waiting = len(self._pending) + sum(len(replica.queue) for replica in self.replicas)
+        return min(1.0, waiting / self.spec.samples)
+
+    def _engines(self, placed: HeldTask) -> list[Replica]:
+        costs = {each.tp: each for each in self.spec.costs.decode}
+        outside = self.spec.tools is not None and self.spec.tools.on_workers
+        found = []
+        for role in placed.roles:
+            if role.role != "rollout":
+                continue
+            for number, gpus in enumerate(role.replicas):
+                of = costs[len(gpus)]
+                found.append(
+                    Replica(
+                        f"{self.spec.id}/rollout{number}", len(gpus), of.coefficients(), of.max_sequences,
+                        of.kv_tokens, of.prefill_s_per_token, outside, now=self.host.now,
+                    )
+                )  # fmt: skip
+        return found
+
+    def _replicas_of(self, role: str) -> tuple[int, int]:
+        """Give the number of a role's replicas, and the GPUs of all."""
+        assert self.placed is not None
+        held = next(each for each in self.placed.roles if each.role == role)
+        return len(held.replicas), sum(map(len, held.replicas))
+
+    def _later(self, seconds: float, act: Callable[[], None]) -> None:
+        life = self.life
+
+        def when_alive() -> None:
+            if self.life == life:
+                act()
+
+        self.host.after(seconds, when_alive)
+
+    # ------------------------------------------------------------ rollouts
+
+    def _begin_on(self, replica: Replica, trajectory: Trajectory) -> None:
+        trajectory.version = self.version
+        replica.put(trajectory, self.host.now)
+
+    def ended(self, replica: Replica, trajectory: Trajectory) -> None:
+        """Take what a replica gave: a trajectory that ended, or one that calls a tool outside."""
+        if trajectory.calling:
+            self._call(replica, trajectory)
+        elif self.streaming:
+            self._score(trajectory)
+            self._feed()
+        else:
+            self._batch.append(trajectory)
+            self._deal()
+            if len(self._batch) == self.spec.samples:
+                self._rolled_out()
+
+    def _call(self, replica: Replica, trajectory: Trajectory) -> None:
+        life = self.life
+
+        def back() -> None:
+            if self.life != life:
+                return
+            done = replica.wake(trajectory, self.host.now)
+            if done is not None:
+                self.ended(replica, done)
+            self.host.watch(self, replica)
+
+        self.host.call_tool(trajectory.calls_s[trajectory.done_turns - 1], back)
+
+    def _feed(self) -> None:
+        """Begin trajectories as far as staleness and room allow, on the emptiest replica first."""
+        samples, most = self.spec.samples, (self.version + 1 + self.spec.staleness) * self.spec.samples
+        begun = self.version * samples + len(self._ready) + len(self._batch) + self._flying.total()
+        touched: dict[int, Replica] = {}
+        while begun < most and self.replicas:
+            if not self._pending:
+                self._pending.extend(self.work.step(self._drawn).trajectories)
+                self._drawn += 1
+            replica = min(self.replicas, key=lambda each: each.held / each.slots)
+            if not replica.fits(self._pending[0]):
+                break
+            self._begin_on(replica, self._pending.popleft())
+            self._flying[self.version] += 1
+            begun += 1
+            touched[id(replica)] = replica
+        for replica in touched.values():
+            self.host.watch(self, replica)
+
+    def _score(self, trajectory: Trajectory) -> None:
+        """Send a trajectory through the scoring queues, each first come, first served."""
+        at = self.host.now
+        for scoring in self.spec.costs.scoring:
+            count, gpus = self._replicas_of(scoring.id)
+            begun = max(at, self._scoring_free[scoring.id])
+            seconds = scoring.per_token_s * trajectory.final / count
+            at = self._scoring_free[scoring.id] = begun + seconds
+            self.host.stage(self.spec.id, scoring.id, begun, seconds, gpus, seconds * gpus)
+        if at == self.host.now:
+            self._arrived(trajectory)
+            return
+
+        def scored() -> None:
+            self._arrived(trajectory)
+
+        self.host.after(at - self.host.now, scored)  # it is kept whatever becomes of the task
+
+    def _arrived(self, trajectory: Trajectory) -> None:
+        self._flying[trajectory.version] -= 1
+        self._ready.append(trajectory)
+        self._train_when_full()
+
+    # ------------------------------------------------------------ streaming training
+
+    def _train_when_full(self) -> None:
+        if self._training or self.placed is None or not self.streaming:
+            return
+        samples = self.spec.samples
+        self._ready.sort(key=lambda each: (each.version, each.step, each.number))
+        if len(self._ready) < samples or self._would_be_stale(self._ready[:samples]):
+            self._waited = True
+            return
+        now = self.host.now
+        if self._waited and self._last_full is not None:  # rollouts were awaited: they set the pace
+            self.seen_s["rollout"] = now - self._last_full
+        self._waited, self._last_full = False, now
+        self._flying = +self._flying
+        self._batch, self._ready = self._ready[:samples], self._ready[samples:]
+        self._training = True
+        self._later(self._train(np.array([each.final for each in self._batch])), self._trained)
+
+    def _would_be_stale(self, batch: list[Trajectory]) -> bool:
+        """Tell whether what this batch leaves could not all be trained within the bound.
+
+        After it, trajectories of version ≤ v − η + k must be trained in k further steps; of v − η none is left.
+        """
+        samples, oldest = self.spec.samples, self.version - self.spec.staleness
+        if any(number and version <= oldest for version, number in self._flying.items()):
+            return True
+        own, ready = Counter(each.version for each in batch), Counter(each.version for each in self._ready)
+        left = 0
+        for k in range(self.spec.staleness + 1):
+            versions = [oldest + k] if k else [v for v in (*self._flying, *ready) if v <= oldest]
+            left += sum(self._flying[v] + ready[v] - own[v] for v in set(versions))
+            if left > k * samples:
+                return True
+        return False
+
+    def _train(self, lengths: IntArray) -> float:
+        """Note a training stage and give its seconds."""
+        costs = self.spec.costs.train
+        assert costs is not None
+        count, gpus = self._replicas_of("train")
+        own = train_s(costs, lengths, count, stream(self.seed, "train", self.spec.id, self.version))
+        seconds = float(max(own)) + (costs.all_reduce_s if count > 1 else 0.0)
+        busy = sum(own) * costs.gpus + (seconds - max(own)) * gpus
+        self.host.stage(self.spec.id, "train", self.host.now, seconds, gpus, busy)
+        self.seen_s["train"] = seconds
+        return seconds
+
+    def _trained(self) -> None:
+        self._training = False
+        batch, self._batch = self._batch, []
+        sync_s = self.spec.costs.sync_s
+        for replica in self.replicas:
+            replica.pause(self.host.now, sync_s)
+            self.host.watch(self, replica)
+        self._finish_step(batch)
+        if self.placed is not None:
+            self._later(sync_s, self._synced)
+
+    def _synced(self) -> None:
+        self._feed()
+        self._train_when_full()
+
+    def _finish_step(self, batch: list[Trajectory]) -> None:
+        lengths = [each.final for each in batch] or self.work.step(self.version).lengths.tolist()
+        mean = sum(each.response for each in batch) / len(batch) if batch else (
+            self.work.step(self.version).mean_response)  # fmt: skip
+        stale = max((self.version - each.version for each in batch), default=0)
+        done = StepDone(
+            self.spec.id, self.version, self.host.now, len(lengths), float(sum(lengths)), mean, stale
+        )
+        self.version += 1
+        self.steps_since_placed += 1
+        self.means.append(mean)
+        self.host.step_done(self, done)
+
+    # ------------------------------------------------------------ serial steps
+
+    def _serial_step(self) -> None:
+        self._batch = []
+        if not self.spec.costs.decode:
+            self._later(0.0, self._scored_all)
+            return
+        self._pending = deque(self.work.step(self.version).trajectories)
+        for trajectory in self._pending:
+            trajectory.begin_anew()
+        self._later(self._wake_s(), self._roll_out)
+
+    def _wake_s(self) -> float:
+        return self.spec.costs.wake_s if self.colocated else 0.0
+
+    def _roll_out(self) -> None:
+        self._begun = self.host.now
+        if len({(each.gpus, each.slots) for each in self.replicas}) == 1:
+            for number, trajectory in enumerate(self._pending):  # alike: dealt in order, as frameworks do
+                self._begin_on(self.replicas[number % len(self.replicas)], trajectory)
+            self._pending.clear()
+        else:
+            self._deal()
+        for replica in self.replicas:
+            self.host.watch(self, replica)
+
+    def _deal(self) -> None:
+        """Hand the next trajectories to replicas of different sizes as they have room."""
+        while self._pending:
+            replica = min(self.replicas, key=lambda each: each.held / each.slots)
+            if not replica.fits(self._pending[0]):
+                return
+            self._begin_on(replica, self._pending.popleft())
+            self.host.watch(self, replica)
+
+    def _rolled_out(self) -> None:
+        seconds = self.host.now - self._begun
+        self.seen_s["rollout"] = seconds
+        self._scored_all()
+
+    def _scored_all(self) -> None:
+        """Score the whole step, then train."""
+        lengths = self.work.step(self.version).lengths
+        seconds = 0.0
+        for scoring in self.spec.costs.scoring:
+            count, gpus = self._replicas_of(scoring.id)
+            own = scoring.per_token_s * float(lengths.sum()) / count
+            begun = self.host.now + seconds + self._wake_s()
+            self.host.stage(self.spec.id, scoring.id, begun, own, gpus, own * gpus)
+            self.seen_s[scoring.id] = own
+            seconds += own + self._wake_s()
+        self._later(seconds, self._train_all)
+
+    def _train_all(self) -> None:
+        if self.spec.costs.train is None:
+            self._serial_done()
+            return
+        wake_s = self._wake_s()
+        self._later(wake_s, lambda: self._later(self._train(self._step_lengths()), self._serial_trained))
+
+    def _step_lengths(self) -> IntArray:
+        return self.work.step(self.version).lengths
+
+    def _serial_trained(self) -> None:
+        apart = self.spec.costs.decode and not self.colocated
+        self._later(self.spec.costs.sync_s if apart else 0.0, self._serial_done)
+
+    def _serial_done(self) -> None:
+        batch, self._batch = self._batch, []
+        self._finish_step(batch)
+        if self.placed is not None:
+            self._serial_step()
