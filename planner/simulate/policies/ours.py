@@ -1,0 +1,101 @@
+"""Ours: the re-plan loop of `planner/replan`, as it runs in production, on what the simulation shows it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import msgspec
+
+from libra_plan.planner.problem import HeldTask, Problem
+from libra_plan.planner.replan.desk import LookInputs
+from libra_plan.planner.replan.look import look
+from libra_plan.planner.replan.market import Memo
+from libra_plan.planner.replan.policy import ReplanPolicy
+from libra_plan.planner.replan.state import LoopState
+from libra_plan.planner.replan.window import CheckpointAge, Load, Now, Progress, Seen, Window
+from libra_plan.planner.simulate.placing import PARAMS, held_of
+from libra_plan.planner.simulate.policies.known import by_forecast, names, recent
+from libra_plan.planner.simulate.policy import View
+from libra_plan.planner.solvers.solve import solve
+
+__all__ = ["Ours", "Settings", "without"]
+
+_BEGAN_S = 1_800_000_000.0  # any wall clock will do
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The loop's policy and which of its parts are at work."""
+
+    name: str = "ours"
+    rules: ReplanPolicy = field(default_factory=ReplanPolicy)
+    forecast: bool = True
+
+
+def without(part: str) -> Settings:
+    """Leave a part out: `horizon` (a move must pay within a look), `forecast` or `hysteresis`."""
+    rules, name = ReplanPolicy(), f"ours-no-{part}"
+    if part == "forecast":
+        return Settings(name, rules, forecast=False)
+    if part == "horizon":
+        stay = msgspec.structs.replace(rules.stay, prior_s=300.0, least_s=300.0, most_s=300.0)
+        return Settings(name, msgspec.structs.replace(rules, stay=stay))
+    if part == "hysteresis":
+        rule = msgspec.structs.replace(rules.rule, gain_up=0.0, gain_down=0.0, looks_up=1, looks_down=1)
+        trust = msgspec.structs.replace(rules.trust, confidence=0.0)
+        stay = msgspec.structs.replace(rules.stay, task_s=0.0, role_s=0.0)
+        return Settings(name, msgspec.structs.replace(rules, rule=rule, trust=trust, stay=stay))
+    raise ValueError(f"the loop has no part {part}")
+
+
+@dataclass
+class Ours:
+    """Look, believe, charge, ripen (docs/design/005-replan.md)."""
+
+    settings: Settings = field(default_factory=Settings)
+    moves_free: bool = False
+    _state: LoopState = field(default_factory=LoopState)
+    _memo: Memo = field(default_factory=Memo)
+    _horizon_s: float | None = None
+
+    @property
+    def name(self) -> str:
+        """Name it by what it lacks."""
+        return self.settings.name
+
+    def decide(self, view: View) -> tuple[HeldTask, ...] | None:
+        """Take one look; what it adopts is what is wanted."""
+        rules = self.settings.rules
+        horizon_s = rules.stay.prior_s if self._horizon_s is None else self._horizon_s
+        today = self._problem(view, horizon_s, ahead_s=None)
+        problem = self._problem(view, horizon_s, ahead_s=horizon_s / 2.0) if self.settings.forecast else today
+        if not (view.running or view.broken):
+            plan = solve(problem, PARAMS).plan  # the first plan, before there is anything to look at
+            return None if plan is None else held_of(plan)
+        now = Now(_BEGAN_S + view.now_s, view.now_s, "boot")
+        inputs = LookInputs(problem, rules, now, _window(view, now), today=today)
+        looked = look(inputs, self._state, self._memo)
+        self._horizon_s = looked.problem.horizon_s
+        plan = looked.decision.plan
+        self._state = looked.kept if plan is None else looked.adopted
+        return None if plan is None else held_of(plan)
+
+    def _problem(self, view: View, horizon_s: float, ahead_s: float | None) -> Problem:
+        means = recent(view) if ahead_s is None else by_forecast(view, ahead_s)
+        held = (*view.running, *view.broken)
+        return view.believed.problem(view.cluster, means, names(view), held, horizon_s)
+
+
+def _window(view: View, now: Now) -> Window:
+    """Tell what was seen: stage times that set the pace, queues, progress; checkpoints are one step old."""
+    seen = tuple(Seen(task.id, role, s) for task in view.tasks for role, s in sorted(task.seen_s.items()))
+    loads = tuple(Load(task.id, "rollout", task.queue) for task in view.tasks if task.queue is not None)
+    runs = {held.task for held in view.running}
+    tasks = [task for task in view.tasks if task.id in runs]
+    return Window(
+        now.wall_s,
+        seen,
+        loads=loads,
+        progress=tuple(Progress(task.id, float(task.steps_since_placed)) for task in tasks),
+        checkpoints=tuple(CheckpointAge(task.id, 60.0) for task in tasks),
+    )

@@ -1,0 +1,89 @@
+"""Policies that decide once: fixed splits, and the best plan for the first epoch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from libra_plan.models.topology import Cluster, GpuId
+from libra_plan.planner.problem import HeldTask, Problem, Role
+from libra_plan.planner.simulate.believed import world_cluster
+from libra_plan.planner.simulate.placing import best_in, shares, split
+from libra_plan.planner.simulate.policies.known import at_first, names, same_tasks
+from libra_plan.planner.simulate.policy import View
+
+__all__ = ["BestStatic", "FixedSplit", "problem_of"]
+
+
+def problem_of(view: View, task: str, cluster: Cluster) -> Problem:
+    """Price one task at its first lengths on a part of the cluster."""
+    return view.believed.problem(cluster, at_first(view), [task])
+
+
+@dataclass
+class FixedSplit:
+    """Give every task GPUs of its own, equally or by weight, in the best form for its first lengths.
+
+    Parts are cut anew when tasks come or go; a task whose GPUs fail or come back is planned anew in its part.
+    With `smallest_layouts` roles take the smallest replicas only, and each task chooses between sharing its
+    GPUs in turn and splitting them: RLinf's rule, which searches no tensor parallelism.
+    """
+
+    name: str
+    weighted: bool
+    smallest_layouts: bool = False
+    moves_free: bool = False
+    _parts: dict[str, frozenset[GpuId]] = field(default_factory=dict)
+    _placed: dict[str, tuple[frozenset[GpuId], tuple[HeldTask, ...]]] = field(default_factory=dict)
+
+    def decide(self, view: View) -> tuple[HeldTask, ...] | None:
+        """Cut the cluster, and plan each task where its GPUs have changed."""
+        if not same_tasks(self._parts, view):
+            weights = {
+                name: view.world.task_of[name].weight if self.weighted else 1.0 for name in names(view)
+            }
+            whole = world_cluster(view.world)
+            self._parts = split(whole, shares(whole, weights))
+            self._placed = {}
+        found: list[HeldTask] = []
+        for name in names(view):
+            works = self._parts[name] & frozenset(view.cluster.gpus)
+            if self._placed.get(name, (None, ()))[0] != works:
+                self._placed[name] = (works, best_in(partial(self._priced, view, name), view.cluster, works))
+            found += self._placed[name][1]
+        return tuple(found)
+
+    def _priced(self, view: View, name: str, cluster: Cluster) -> Problem:
+        problem = problem_of(view, name, cluster)
+        if not self.smallest_layouts:
+            return problem
+        tasks = tuple(replace(task, roles=tuple(map(_smallest, task.roles))) for task in problem.tasks)
+        return replace(problem, tasks=tasks)
+
+
+def _smallest(role: Role) -> Role:
+    least = min(option.layout.gpus_per_replica for option in role.options)
+    return replace(role, options=tuple(o for o in role.options if o.layout.gpus_per_replica == least))
+
+
+@dataclass
+class BestStatic:
+    """Plan all tasks together once, for their first lengths; again only when tasks or GPUs come or go."""
+
+    name: str = "best-static"
+    moves_free: bool = False
+    _for: tuple[frozenset[GpuId], frozenset[str]] | None = None
+    _placed: tuple[HeldTask, ...] = ()
+
+    def decide(self, view: View) -> tuple[HeldTask, ...] | None:
+        """Plan when the cluster or the tasks are others than before; what runs is then the start."""
+        now = (frozenset(view.cluster.gpus), frozenset(names(view)))
+        if now != self._for:
+            self._for = now
+            running = view.running
+            self._placed = best_in(
+                lambda part: view.believed.problem(part, at_first(view), names(view), running),
+                view.cluster,
+                now[0],
+            )
+        return self._placed
