@@ -25,6 +25,7 @@ from libra_plan.cli import (
     render,
     replan_verbs,
     schema_verb,
+    simulate_verb,
     task_verbs,
     throughput_verbs,
 )
@@ -61,6 +62,7 @@ schema_verb.register(app)
 throughput_verbs.register(app)
 batch_verb.register(app)
 doctor_verb.register(app)
+simulate_verb.register(app)
 app.add_typer(profile_verbs.app, name="profile")
 app.add_typer(task_verbs.app, name="task")
 profile_sources.register(profile_verbs.app)

@@ -8,6 +8,7 @@ would be too stale for the next. What ends goes through the scoring queues to th
 
 from __future__ import annotations
 
+from bisect import bisect_right, insort
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -24,6 +25,11 @@ from libra_plan.planner.simulate.work import Work, stream
 from libra_plan.planner.simulate.world import WorldTask
 
 __all__ = ["Host", "TaskRun"]
+
+
+def _age(trajectory: Trajectory) -> tuple[int, int, int]:
+    """Put trajectories in the order of the weights they began with, then of the work."""
+    return trajectory.version, trajectory.step, trajectory.number
 
 
 class Host(Protocol):
@@ -101,7 +107,7 @@ class TaskRun:
             again = sorted(back, key=lambda each: (each.step, each.number))
             self._pending.extendleft(reversed(again))
             self._flying.subtract(each.version for each in back)
-            self._ready = self._batch + self._ready
+            self._ready = sorted(self._batch + self._ready, key=_age)
         self._batch, self._training, self.replicas = [], False, []
 
     @property
@@ -236,7 +242,7 @@ class TaskRun:
 
     def _arrived(self, trajectory: Trajectory) -> None:
         self._flying[trajectory.version] -= 1
-        self._ready.append(trajectory)
+        insort(self._ready, trajectory, key=_age)
         self._train_when_full()
 
     # ------------------------------------------------------------ streaming training
@@ -245,8 +251,7 @@ class TaskRun:
         if self._training or self.placed is None or not self.streaming:
             return
         samples = self.spec.samples
-        self._ready.sort(key=lambda each: (each.version, each.step, each.number))
-        if len(self._ready) < samples or self._would_be_stale(self._ready[:samples]):
+        if len(self._ready) < samples or self._would_be_stale():
             self._waited = True
             return
         now = self.host.now
@@ -258,20 +263,16 @@ class TaskRun:
         self._training = True
         self._later(self._train(np.array([each.final for each in self._batch])), self._trained)
 
-    def _would_be_stale(self, batch: list[Trajectory]) -> bool:
-        """Tell whether what this batch leaves could not all be trained within the bound.
+    def _would_be_stale(self) -> bool:
+        """Tell whether what the next batch leaves could not all be trained within the bound.
 
-        After it, trajectories of version ≤ v − η + k must be trained in k further steps; of v − η none is left.
+        After it, what began with version ≤ v − η + k must be trained in k further steps.
         """
         samples, oldest = self.spec.samples, self.version - self.spec.staleness
-        if any(number and version <= oldest for version, number in self._flying.items()):
-            return True
-        own, ready = Counter(each.version for each in batch), Counter(each.version for each in self._ready)
-        left = 0
         for k in range(self.spec.staleness + 1):
-            versions = [oldest + k] if k else [v for v in (*self._flying, *ready) if v <= oldest]
-            left += sum(self._flying[v] + ready[v] - own[v] for v in set(versions))
-            if left > k * samples:
+            late = sum(number for version, number in self._flying.items() if version <= oldest + k)
+            ready = bisect_right(self._ready, oldest + k, key=lambda each: each.version)
+            if late + max(0, ready - samples) > k * samples:
                 return True
         return False
 
