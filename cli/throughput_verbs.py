@@ -75,12 +75,14 @@ def windows_of(
         yield from read_windows(find_recordings(paths), rejected)
         return
     from libra_plan.planner.telemetry.readers import find_reader
+    from libra_plan.planner.telemetry.work_windows import believable
     from libra_plan.profiles.importers.records import Source, read_source
 
     reader = find_reader(source.value)
     sources = [read_source(path, reader.endings) for path in paths]
     texts = tuple(text for each in sources for text in each.texts)  # one run: steps go on over files
-    yield from reader.read(Source(sources[0].path, texts, sources[0].sha256), facts, rejected)
+    found = reader.read(Source(sources[0].path, texts, sources[0].sha256), facts, rejected)
+    yield from believable(found, rejected)
 
 
 def throughput(
@@ -90,7 +92,7 @@ def throughput(
     gpus: GpusOfLog = None,
     samples: SamplesOfLog = None,
     every_s: Annotated[
-        float, typer.Option(help="Length of a stretch, seconds; JSON and YAML list them.", min=1.0)
+        float, typer.Option(help="Length of a stretch, seconds; JSON and YAML list them.", min=1.0, max=1e9)
     ] = 60.0,
     form: Annotated[RateForm, typer.Option("--format", help="How to write the result.")] = RateForm.TABLE,
 ) -> None:

@@ -11,6 +11,7 @@ What memory a size needs is the caller's (`batch_memory` has two models of it). 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -46,6 +47,11 @@ class BatchState:
     patience: int = PATIENCE
     roomy: int = 0
 
+    def __post_init__(self) -> None:
+        """Refuse a margin that would let a batch grow above what there is."""
+        if not 0 <= self.margin < math.inf:
+            raise InputError("a margin is a share of the memory", got=self.margin, allowed="at least 0")
+
     @property
     def size(self) -> int:
         """Give the present size."""
@@ -80,7 +86,8 @@ def training_batch(
             allowed="at least 1: global batch ÷ data-parallel ranks",
             way_out="use fewer data-parallel ranks or a larger batch",
         )
-    sizes = tuple(size for size in range(1, samples_per_rank + 1) if samples_per_rank % size == 0)
+    small = [size for size in range(1, math.isqrt(samples_per_rank) + 1) if samples_per_rank % size == 0]
+    sizes = tuple(sorted({*small, *(samples_per_rank // size for size in small)}))
     if micro_batch_sequences not in sizes:
         raise InputError(
             "a micro-batch divides the rank's batch",
@@ -95,6 +102,8 @@ def token_batch(
     longest_tokens: int, micro_batch_tokens: int, most_tokens: int, *, margin: float = MARGIN
 ) -> BatchState:
     """Begin with packed micro-batches of a token budget; none is below the longest sequence."""
+    if longest_tokens < 1:
+        raise InputError("a sequence has at least one token", got=f"longest_tokens {longest_tokens}")
     if micro_batch_tokens < longest_tokens:
         raise InputError(
             "the longest sequence does not fit in a micro-batch",

@@ -85,7 +85,7 @@ def uniform_cluster(
 def resolve_gpu(cluster: Cluster, text: str) -> GpuId:
     """Find the GPU that `node:index`, a UUID or the unique beginning of a UUID names."""
     node, colon, index = text.rpartition(":")
-    if colon and index.isdigit() and GpuId(node, int(index)) in cluster.gpus:
+    if colon and index.isdecimal() and GpuId(node, int(index)) in cluster.gpus:
         return GpuId(node, int(index))
     matches = [gpu for gpu in cluster.gpus.values() if gpu.uuid and text and gpu.uuid.startswith(text)]
     exact = [gpu for gpu in matches if gpu.uuid == text]

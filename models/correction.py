@@ -8,13 +8,17 @@ anew from the observations since the change began, so that an old law does not l
 from __future__ import annotations
 
 import math
+from typing import Annotated
 
 import msgspec
+
+from libra_plan.errors import RefusedError
 
 __all__ = ["ALPHA", "Correction", "observe"]
 
 ALPHA = 0.05
 """Weight of a new observation: the mean covers about the last 2/α − 1 = 39."""
+_FARTHEST = math.log(1000.0)
 LEAST_WINDOWS = 8
 """Observations before a factor is used or a change is looked for."""
 _SLACK, _ALARM = 0.5, 8.0
@@ -42,10 +46,10 @@ class Correction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     resemble each other are worth fewer.
     """
 
-    mean: float = 0.0
-    variance: float = 0.0
-    observations: int = 0
-    changes: int = 0
+    mean: Annotated[float, msgspec.Meta(ge=-_FARTHEST, le=_FARTHEST)] = 0.0
+    variance: Annotated[float, msgspec.Meta(ge=0.0, le=4 * _FARTHEST**2)] = 0.0
+    observations: Annotated[int, msgspec.Meta(ge=0)] = 0
+    changes: Annotated[int, msgspec.Meta(ge=0)] = 0
     last: float = 0.0
     covariance: float = 0.0
     up: _Side = _Side()
@@ -85,8 +89,13 @@ class Correction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def observe(state: Correction, observed_s: float, predicted_s: float) -> Correction:
-    """Take in one observation; both times above 0, seconds."""
-    value = math.log(observed_s / predicted_s)
+    """Take in one observation; both times above 0, seconds.
+
+    Refuses one that is a thousand times off: there the clock or the place is wrong, not the model.
+    """
+    value = math.log(observed_s) - math.log(predicted_s)
+    if not abs(value) <= _FARTHEST:
+        raise RefusedError("observed and predicted are more than a factor of 1000 apart")
     if state.known:
         score = (value - state.mean) / state.spread
         up, down = _sided(state.up, score, value), _sided(state.down, -score, value)

@@ -46,6 +46,8 @@ def imbalances(windows: Iterable[WorkWindow]) -> Iterator[Imbalance]:
             sums.passed += window.steps * window.batch_sequences * window.seq_len_tokens
             sums.written += window.steps * window.batch_sequences
     for (task, role), sums in sorted(found.items()):
+        if not (sums.passed > 0 and sums.written > 0):
+            continue  # so small that their products are nothing
         ratios = (sums.tokens / sums.passed, sums.tokens / sums.written)
         if not any(_balanced(ratio) for ratio in ratios):
             yield Imbalance("tokens-unbalanced", task, role, _unbalanced(ratios[0]))

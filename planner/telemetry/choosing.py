@@ -33,7 +33,7 @@ def source_of(
     if name in ("auto", "nvml", "smi"):
         return _local(name, clocks, limits, load, find)
     kind, _, number = name.partition(":")
-    if kind == "simulated" and (number.isdigit() or not number) and int(number or 8) <= _MOST_SIMULATED:
+    if kind == "simulated" and (number.isdecimal() or not number) and int(number or 8) <= _MOST_SIMULATED:
         from libra_plan.planner.telemetry.simulated import SimulatedSource
 
         return SimulatedSource(int(number or 8), socket.gethostname(), clocks, random.Random(0))

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 __all__ = ["CounterFile", "Identity"]
 
 SCHEMA_VERSION = 1
+_MOST_NAME = 200  # file systems take 255 bytes
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 
 
@@ -59,7 +60,7 @@ class CounterFile:
                 raise OSError("the line went out in part: no space left")
         except (OSError, ValueError) as problem:
             self._failures += 1
-            self._say(problem)
+            self.complain(f"they cannot be written and are kept for the next line: {problem}")
             return False
         self._torn, self.error = False, None
         return True
@@ -90,6 +91,7 @@ class CounterFile:
         own, process = self._identity, f"{_host()}-{os.getpid()}"
         os.makedirs(self._folder, exist_ok=True)  # noqa: PTH103 - pathlib takes longer to load than the rest
         head = _UNSAFE.sub("_", f"work-{own.task}-{own.role}-dp{own.dp_rank}-rank{own.rank}-{process}")
+        head = head[-_MOST_NAME:]  # the lines have the names in full
         number, handle = len(self._paths), None
         while handle is None:
             path = os.path.join(self._folder, f"{head}-{number:04d}.jsonl")  # noqa: PTH118
@@ -107,17 +109,14 @@ class CounterFile:
             with suppress(OSError):
                 os.unlink(old)  # noqa: PTH108
 
-    def _say(self, problem: Exception) -> None:
-        first, self.error = self.error is None, str(problem)
+    def complain(self, problem: str) -> None:
+        """Set `error`, and log the first one since a line was written."""
+        first, self.error = self.error is None, problem
         if first:
             import logging
 
-            logging.getLogger(__name__).warning(
-                "counts of %s/%s cannot be written (%s); they are kept for the next line",
-                self._identity.task,
-                self._identity.role,
-                problem,
-            )
+            own = self._identity
+            logging.getLogger(__name__).warning("counts of %s/%s: %s", own.task, own.role, problem)
 
 
 def _host() -> str:

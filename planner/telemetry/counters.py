@@ -15,12 +15,14 @@ the format.
 from __future__ import annotations
 
 import atexit
+import math
 import os
+import sys
 import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from libra_plan.errors import InputError
 from libra_plan.planner.telemetry.counter_files import CounterFile, Identity
@@ -29,6 +31,7 @@ __all__ = ["Counter", "counter"]
 
 _COUNTS = ("tokens", "samples", "episodes", "steps")
 _DEGREES = ("tp", "pp", "cp", "ep", "dp")
+_closing_pid = 0  # of the process that closes its counters when multiprocessing ends it
 _open: weakref.WeakSet[Counter] = weakref.WeakSet()
 
 
@@ -60,10 +63,16 @@ class Counter:
         self._waiters, self._waits_since_s, self._waited_s = 0, 0.0, 0.0
         self._queues: dict[str, float] = {}
         self._longest: dict[str, float] = {}
-        self._stale, self._stale_count, self._stalest = 0.0, 0, 0.0
+        self._stale, self._stale_count, self._stalest = 0.0, 0.0, 0.0
         self._peak_mib: float | None = None
+        self._closed = False
         self._start_s = self._clock()
         self._due_s = self._start_s + self._window_s
+
+    def __del__(self) -> None:
+        """Write what was counted when the loop's last reference goes; closed before, nothing is left."""
+        with suppress(AttributeError):  # one that was never made whole
+            self.close()
 
     @property
     def error(self) -> str | None:
@@ -77,13 +86,13 @@ class Counter:
         except AttributeError:
             cell = self._new_cell()
         if tokens:
-            cell[0] += tokens
+            cell[0] += tokens if isinstance(tokens, int) else self._number(tokens) or 0
         if samples:
-            cell[1] += samples
+            cell[1] += samples if isinstance(samples, int) else self._number(samples) or 0
         if episodes:
-            cell[2] += episodes
+            cell[2] += episodes if isinstance(episodes, int) else self._number(episodes) or 0
         if steps:
-            cell[3] += steps
+            cell[3] += steps if isinstance(steps, int) else self._number(steps) or 0
         if self._clock() >= self._due_s:
             self._flush_when_due()
 
@@ -94,17 +103,22 @@ class Counter:
 
     def queue(self, name: str, length: float) -> None:
         """Note how long a queue is: `experience` buffer, `rollout` or `reward` backlog, or your own."""
+        known = self._number(length)
+        if known is None:
+            return
         with self._lock:
-            self._queues[name] = length
-            if length > self._longest.get(name, -1):
-                self._longest[name] = length
+            self._queues[name] = known
+            self._longest[name] = max(known, self._longest.get(name, 0.0))
 
     def staleness(self, versions: float, samples: int = 1) -> None:
         """Note by how many policy versions samples lag when they are trained on."""
+        lag, number = self._number(versions), self._number(samples)
+        if lag is None or number is None:
+            return
         with self._lock:
-            self._stale += versions * samples
-            self._stale_count += samples
-            self._stalest = max(self._stalest, versions)
+            self._stale += lag * number
+            self._stale_count += number
+            self._stalest = max(self._stalest, lag)
 
     def shape(self, batch_sequences: float, seq_len_tokens: float) -> None:
         """State what one step runs on this rank: sequences and their mean length, tokens.
@@ -112,13 +126,16 @@ class Counter:
         For decoding: sequences at once and their mean context. With it a recording can become a
         profile, and tokens are checked against lengths.
         """
+        sequences, length = self._number(batch_sequences), self._number(seq_len_tokens)
         with self._lock:
-            self._shape = (batch_sequences, seq_len_tokens)
+            self._shape = (sequences, length) if sequences and length else None
 
     def peak_memory(self, reserved_mib: float) -> None:
         """Note the highest memory the allocator held, MiB."""
+        peak_mib = self._number(reserved_mib)
         with self._lock:
-            self._peak_mib = reserved_mib if self._peak_mib is None else max(self._peak_mib, reserved_mib)
+            known = [each for each in (self._peak_mib, peak_mib) if each is not None]
+            self._peak_mib = max(known, default=None)
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
@@ -143,7 +160,9 @@ class Counter:
     def close(self) -> None:
         """Write what was counted so far, and close the file; a closed counter may go on."""
         with self._lock:
-            self._flush()
+            if not self._closed or self._sums() != self._told:
+                self._flush()
+            self._closed = True
             self._file.close()
 
     def _flush_when_due(self) -> None:
@@ -165,7 +184,7 @@ class Counter:
             return
         self._told, self._waited_s, self._start_s = totals, 0.0, now_s
         self._longest = {}
-        self._stale, self._stale_count, self._stalest = 0.0, 0, 0.0
+        self._stale, self._stale_count, self._stalest = 0.0, 0.0, 0.0
         self._peak_mib = None
 
     def _line(self, now_s: float, totals: list[float]) -> dict[str, object] | None:
@@ -187,7 +206,19 @@ class Counter:
         stamps = {"start_s": round(self._start_s, 6), "t_s": round(now_s, 6), "utc_s": round(self._utc(), 3)}
         return stamps | line
 
+    def _number(self, value: object) -> float | None:
+        """Give a scalar of any library as Python's own; None for what is no finite number ≥ 0."""
+        try:
+            number = float(value)  # type: ignore[arg-type]
+            if 0.0 <= number < math.inf:
+                return number
+        except (TypeError, ValueError, OverflowError, RuntimeError):
+            pass
+        self._file.complain(f"{value!r:.80} is no number that counts")
+        return None
+
     def _new_cell(self) -> list[float]:
+        _close_when_child_ends()
         cell: list[float] = [0, 0, 0, 0]
         with self._lock:
             self._cells.append((threading.current_thread(), cell))
@@ -261,13 +292,22 @@ def _dp_rank(rank: int, degrees: Mapping[str, int], world: int | None) -> int:
 
 
 def _whole(text: str | None) -> int | None:
-    return int(text) if text and text.isdigit() else None
+    return int(text) if text and text.isdecimal() else None
 
 
 @atexit.register
 def _close_all() -> None:
     for each in list(_open):
         each.close()
+
+
+def _close_when_child_ends() -> None:
+    """Have `_close_all` called at the end of a child of multiprocessing, which runs nothing of `atexit`."""
+    global _closing_pid  # noqa: PLW0603 - one for each process
+    util = sys.modules.get("multiprocessing.util")
+    if util is not None and _closing_pid != os.getpid():
+        _closing_pid = os.getpid()
+        util.Finalize(None, _close_all, exitpriority=0)
 
 
 def _forked() -> None:

@@ -99,9 +99,9 @@ def parse_answer(body: bytes) -> Iterator[Series]:
         if answer["status"] != "success":
             raise FetchError(f"Prometheus says: {answer.get('error', answer['status'])}")
         for each in answer["data"]["result"]:
-            labels = dict(each["metric"])
+            labels = {str(name): str(label) for name, label in dict(each["metric"]).items()}
             yield Series(labels.pop("__name__", ""), labels, float(each["value"][1]))
-    except (msgspec.DecodeError, KeyError, IndexError, TypeError, ValueError) as problem:
+    except (msgspec.DecodeError, LookupError, TypeError, ValueError, RecursionError) as problem:
         raise FetchError(f"not an answer of Prometheus: {type(problem).__name__}: {problem}") from None
 
 
@@ -179,7 +179,7 @@ class _Gathered:
         )
         return GpuSample(
             uuid=self._uuid,
-            index=int(index) if index.isdigit() else None,
+            index=int(index) if index.isdecimal() else None,
             name=self._labels.get("modelName"),
             state=GpuState.OK if self._readings or instances else GpuState.UNREADABLE,
             why=None if self._readings or instances else "no reading that is known here",
@@ -202,7 +202,10 @@ class DcgmSource:
     live = True
 
     def __init__(self, url: str, clocks: Clocks, limits: Limits | None = None, get: Fetch = fetch) -> None:
-        parts = urlsplit(url)
+        try:
+            parts = urlsplit(url)
+        except ValueError:  # an address in brackets that is none
+            parts = urlsplit("")
         if parts.scheme not in ("http", "https") or not parts.netloc:
             raise InputError(
                 "not a place to get metrics from",

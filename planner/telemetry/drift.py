@@ -205,13 +205,14 @@ def _drift(
             continue
         try:
             seen = _compared(window, planned, models)
+            fresh = seen.begins(task, name)
+            same = kept is not None and replace(kept, until_s=0.0, state=Correction()) == fresh
+            state = kept.state if kept is not None and same else Correction()
+            state = observe(state, seen.observed_s, seen.predicted_s)
         except RefusedError as refusal:
             left_out[refusal.what] += 1
             continue
-        fresh = seen.begins(task, name)
-        same = kept is not None and replace(kept, until_s=0.0, state=Correction()) == fresh
-        state = kept.state if kept is not None and same else Correction()
-        kept = replace(fresh, until_s=end_s, state=observe(state, seen.observed_s, seen.predicted_s))
+        kept = replace(fresh, until_s=end_s, state=state)
         taken += 1
     empty = RoleCorrection(task=task, role=name, basis="step")
     return RoleDrift(kept or empty, taken, tuple(left_out.most_common()))

@@ -24,7 +24,7 @@ _PLAIN = {"_w": "_watts", "_c": "_celsius", "_bytes_per_s": "_bytes_per_second"}
 def parse_address(text: str) -> tuple[str, int]:
     """Read `PORT` or `HOST:PORT`; without a host only this machine can ask."""
     host, _, port = text.rpartition(":")
-    if not port.isdigit() or not 0 <= int(port) < 65536:
+    if not port.isdecimal() or not 0 <= int(port) < 65536:
         raise InputError(
             "not an address to serve metrics on",
             got=text,

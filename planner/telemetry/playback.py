@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
@@ -19,6 +20,7 @@ __all__ = ["Playback", "Played", "RecordedSource", "read_tail"]
 
 _MOST_TAIL_BYTES = 64 * 2**20
 _MOST_LINE_BYTES = 16 * 2**20
+_NO_LINE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _Line = tuple["int | None", bytes]
 
 
@@ -48,7 +50,7 @@ class Playback:
     def __iter__(self) -> Iterator[Played]:
         """Give every sample that can be read."""
         for part in _parts(self.path):
-            yield from _samples(part, _all_of(part), self.damaged)
+            yield from _samples(part, _readable(part, _all_of(part)), self.damaged)
 
 
 def read_tail(path: Path, last_s: float, damaged: list[Where], limit: int = _MOST_TAIL_BYTES) -> list[Played]:
@@ -58,8 +60,9 @@ def read_tail(path: Path, last_s: float, damaged: list[Where], limit: int = _MOS
     """
     found: list[Played] = []
     for part in reversed(_parts(path)):
-        played = list(_samples(part, _end_of(part, limit), damaged))
-        limit -= part.stat().st_size
+        played = list(_samples(part, _readable(part, _end_of(part, limit)), damaged))
+        with suppress(FileNotFoundError):
+            limit -= part.stat().st_size
         kept = [each for each in played if _before_s(each, (found or played)[-1]) <= last_s]
         found = kept + found
         if len(kept) < len(played) or limit <= 0:
@@ -72,6 +75,18 @@ def _before_s(earlier: Played, last: Played) -> float:
     if earlier.run == last.run:
         return last.sample.monotonic_s - earlier.sample.monotonic_s
     return (last.sample.taken_utc - earlier.sample.taken_utc).total_seconds()
+
+
+def _readable(part: Path, lines: Iterator[_Line]) -> Iterator[_Line]:
+    """Give the lines of a part; none where the monitor that records has just deleted or compressed it."""
+    try:
+        yield from lines
+    except FileNotFoundError:
+        return
+    except OSError as problem:
+        raise InputError(
+            "the recording cannot be read", got=problem.strerror or problem, where=Where(str(part))
+        ) from None
 
 
 def _all_of(part: Path) -> Iterator[_Line]:
@@ -119,7 +134,7 @@ def _samples(part: Path, lines: Iterator[_Line], damaged: list[Where]) -> Iterat
     for number, line in lines:
         try:
             record = _DECODER.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except _NO_LINE:
             _check_version(part, number, line)
             damaged.append(Where(str(part), number))
             continue
@@ -135,7 +150,7 @@ def _check_version(part: Path, number: int | None, line: bytes) -> None:
     """Stop at the header of another version, whatever else it holds; a torn line has none."""
     try:
         found = msgspec.json.decode(line, type=_Version)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except _NO_LINE:
         return
     if found.kind == "header" and found.schema_version != SCHEMA_VERSION:
         raise version_error(part, number, found.schema_version)
@@ -143,7 +158,7 @@ def _check_version(part: Path, number: int | None, line: bytes) -> None:
 
 def _parts(path: Path) -> list[Path]:
     found = parts(path) if path.is_dir() else [path]
-    if not found or not found[0].exists():
+    if not found or not path.exists():
         raise InputError(
             "no recording there",
             got=path,

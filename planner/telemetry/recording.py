@@ -53,7 +53,8 @@ def parts(folder: Path) -> list[Path]:
     """List a recording's parts, oldest first; those that are full are compressed."""
     found = [path for pattern in _PATTERNS for path in folder.glob(pattern)]
     # both are there where a crash came between compressing and deleting: the later name wins
-    return sorted({_number(path): path for path in sorted(found)}.values())
+    numbered = {number: path for path in sorted(found) if (number := _number(path)) is not None}
+    return [path for _, path in sorted(numbered.items())]
 
 
 @dataclass(slots=True)
@@ -94,7 +95,7 @@ class Recorder:
         self._dropped = 0
         folder.mkdir(parents=True, exist_ok=True)
         self._lock = _locked(folder)
-        self._number = max((_number(path) for path in parts(folder)), default=0)
+        self._number = max((_number(path) or 0 for path in parts(folder)), default=0)
 
     def write(self, sample: Sample) -> None:
         """Add a sample; whatever the disk does, this does not raise."""
@@ -191,9 +192,10 @@ def _compress(path: Path) -> None:
             temporary.unlink()
 
 
-def _number(path: Path) -> int:
+def _number(path: Path) -> int | None:
+    """Give the number of a part; None where somebody else gave the name."""
     digits = path.name.partition(".")[0].rpartition("-")[2]
-    return int(digits) if digits.isdigit() else 0
+    return int(digits) if digits.isdecimal() else None
 
 
 def _locked(folder: Path) -> BinaryIO:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import re
 import shutil
 import subprocess
@@ -50,6 +51,7 @@ _GPU_FIELDS = {  # names of nvidia-smi: names of ours, in the same units with `n
 _PROCESS_FIELDS = ("gpu_uuid", "pid", "used_memory")
 _NO_FIELD = re.compile(r'Field "([^"]+)" is not a valid field to query')
 _NO_VALUE = {"", "n/a", "err!", "unknown error"}
+_MOST = 1e15  # beyond it nothing is a reading, nor a count
 _KILLED_S = 1.0
 _LIMIT_S = 10.0  # a driver that is not kept loaded takes seconds to start
 
@@ -105,9 +107,10 @@ def cell_text(cell: str) -> str | None:
 def _number(cell: str) -> float | None:
     text = cell_text(cell)
     try:
-        return None if text is None else float(text)
+        number = math.nan if text is None else float(text)
     except ValueError:
         return None
+    return number if abs(number) < _MOST else None
 
 
 def parse_gpus(text: str, fields: Sequence[str]) -> tuple[GpuSample, ...]:
@@ -148,7 +151,7 @@ def parse_processes(text: str) -> dict[str, tuple[ProcessUse, ...]]:
     """Turn the CSV of compute processes into processes by GPU."""
     found: dict[str, tuple[ProcessUse, ...]] = {}
     for row in csv.reader(io.StringIO(text), skipinitialspace=True):
-        if len(row) == len(_PROCESS_FIELDS) and row[1].strip().isdigit():
+        if len(row) == len(_PROCESS_FIELDS) and row[1].strip().isdecimal():
             used = resolve(int(row[1]), _number(row[2]))
             found[row[0].strip()] = (*found.get(row[0].strip(), ()), used)
     return found

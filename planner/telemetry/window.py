@@ -90,7 +90,7 @@ def summarise(values: Sequence[float]) -> Summary:
     ordered = sorted(values)
     return Summary(
         count=len(ordered),
-        mean=math.fsum(ordered) / len(ordered),
+        mean=math.fsum(value / len(ordered) for value in ordered),  # a sum may be too large
         peak=ordered[-1],
         low=ordered[0],
         p50=percentile(ordered, 0.5),

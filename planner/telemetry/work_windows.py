@@ -16,10 +16,16 @@ import msgspec
 from libra_plan.errors import InputError, Where
 from libra_plan.profiles.document import shown
 
-__all__ = ["Axis", "Rejected", "WorkWindow", "find_recordings", "read_windows"]
+__all__ = ["Axis", "Rejected", "WorkWindow", "believable", "find_recordings", "read_windows"]
 
 SCHEMA_VERSION = 1
 ENDING = ".jsonl"
+_LONGEST_S = 7 * 86400.0
+_MOST = 1e15
+_AMOUNTS = (
+    *("tokens", "samples", "episodes", "steps", "waiting_s", "staleness", "stalest"),
+    *("batch_sequences", "seq_len_tokens", "peak_reserved_mib", "dp_rank", "rank"),
+)
 
 
 class WorkWindow(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename={"end_s": "t_s"}):
@@ -151,7 +157,8 @@ def read_windows(
 
     `tail_bytes` reads only the end of each file. A torn line is left out. A window without length
     lends its counts to the next of its process; one whose clock went back is left out, and the
-    process goes on from there. Recordings without `start_s` (docs/importing.md) begin a window
+    process goes on from there; so are windows longer than a week, and amounts below 0 or above 10¹⁵.
+    Recordings without `start_s` (docs/importing.md) begin a window
     where the role's line before ended, so that their first line only starts the clock.
     """
     reading = _Reading(rejected)
@@ -160,14 +167,34 @@ def read_windows(
         for number, line in _lines(path, tail_bytes):
             try:
                 window = decode(line)
-            except (msgspec.MsgspecError, UnicodeDecodeError) as problem:
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
                 _reject(line, problem, path, number, reading)
                 continue
             if window.schema_version != SCHEMA_VERSION:
                 raise _unknown_format(window, path, number)
             placed = _placed(window, path, number, reading)
-            if placed is not None:
+            if placed is not None and _is_believed(placed, f"{shown(path)}:{number}", rejected):
                 yield placed
+
+
+def believable(windows: Iterable[WorkWindow], rejected: list[Rejected]) -> Iterator[WorkWindow]:
+    """Leave out windows that cannot be, whoever read them: see `read_windows`."""
+    for window in windows:
+        if _is_believed(window, f"{window.role}, to {window.end_s:g} s", rejected):
+            yield window
+
+
+def _is_believed(window: WorkWindow, where: str, rejected: list[Rejected]) -> bool:
+    """Reject a window longer than a week (its clock was changed), or with an amount below 0 or above 10¹⁵."""
+    amounts = {name: getattr(window, name) for name in _AMOUNTS}
+    amounts |= {f"queue {name}": length for name, length in window.queues.items()}
+    amounts |= {f"longest {name}": length for name, length in window.longest.items()}
+    wrong = [name for name, amount in amounts.items() if amount is not None and not 0 <= amount <= _MOST]
+    if wrong:
+        rejected.append(Rejected(where, f"{wrong[0]} is {amounts[wrong[0]]:g}"))
+    elif not 0 < window.length_s <= _LONGEST_S or abs(window.end_s) > _MOST:
+        rejected.append(Rejected(where, f"a window of {window.length_s:g} s"))
+    return not wrong and 0 < window.length_s <= _LONGEST_S and abs(window.end_s) <= _MOST
 
 
 def _lines(path: Path, tail_bytes: int | None) -> Iterator[tuple[int, bytes]]:

@@ -53,7 +53,7 @@ class Record:
                 continue
             try:
                 number = float(value)
-            except (TypeError, ValueError):
+            except (TypeError, ValueError, OverflowError):
                 continue
             if math.isfinite(number):
                 return number
@@ -108,7 +108,7 @@ def json_records(name: str, text: str) -> Iterator[Record]:
         whole = json.loads(text)
     except RecursionError:
         raise ProfileError("the JSON is nested too deeply", where=Where(name)) from None
-    except json.JSONDecodeError:
+    except ValueError:  # no JSON, or a number of thousands of digits
         yield from _json_lines(name, text)
         return
     listed = whole if isinstance(whole, list) else [whole]
@@ -123,10 +123,10 @@ def _json_lines(name: str, text: str) -> Iterator[Record]:
             continue
         try:
             item = json.loads(part)
-        except (json.JSONDecodeError, RecursionError) as problem:
+        except (ValueError, RecursionError) as problem:
             raise ProfileError(
                 "not valid JSON",
-                got=getattr(problem, "msg", "too deep"),
+                got=getattr(problem, "msg", "too deep, or a number too long"),
                 allowed="one JSON object, or one a line",
                 way_out="a line that was cut short by a crash can be deleted",
                 where=Where(name, line),

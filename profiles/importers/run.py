@@ -158,7 +158,7 @@ def _without(rows: Sequence[Row], aside: Sequence[physics.SetAside]) -> list[Row
 def _line(where: str, index: int) -> int:
     """Give the line of a place in a file; a file of one record has none."""
     line = where.rpartition(":")[2]
-    return int(line) if line.isdigit() else index + 1
+    return int(line) if line.isdecimal() else index + 1
 
 
 def _order(point: Point) -> tuple[int, ...]:

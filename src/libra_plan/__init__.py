@@ -2,7 +2,8 @@
 
 What training loops call is here and loads when it is first used: the handover of a role
 (`planner/handover/worker.py`), `counter` for what a loop gets done (`planner/telemetry/counters.py`),
-and `recommend_batch` for the batch that memory allows (`models/batch_control.py`).
+`recommend_batch` for the batch that memory allows (`models/batch_control.py`), and `fill_bins` to pack
+sequences into micro-batches (`models/bins.py`).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from libra_plan.models.batch_control import recommend_batch
+    from libra_plan.models.bins import fill_bins
     from libra_plan.planner.handover.worker import (
         await_release,
         checkpoint_requested,
@@ -28,6 +30,7 @@ __all__ = [
     "await_release",
     "checkpoint_requested",
     "counter",
+    "fill_bins",
     "latest_complete",
     "recommend_batch",
     "report",
@@ -46,6 +49,10 @@ def __getattr__(name: str) -> object:
         from libra_plan.models.batch_control import recommend_batch
 
         return recommend_batch
+    if name == "fill_bins":
+        from libra_plan.models.bins import fill_bins
+
+        return fill_bins
     if name in __all__:
         from libra_plan.planner.handover import worker
 

@@ -105,3 +105,17 @@ def test_a_recording_without_a_window_is_refused(call, tmp_path):
     ran = call("throughput", tmp_path / "run.jsonl")
     assert ran.code == 2
     assert "run.jsonl:1" in ran.err
+
+
+def test_pages_years_apart_are_left_out_and_not_added_up(call, tmp_path):
+    """A server whose clock was set between two scrapes made a window of fifty years."""
+    page = '# TYPE vllm:generation_tokens_total counter\nvllm:generation_tokens_total{engine="0"} '
+    pages = [
+        f"# scrape {at}\n{page}{tokens}\n" for at, tokens in ((5, 1), (1_700_000_000, 9), (1_700_000_010, 29))
+    ]
+    (tmp_path / "a.prom").write_text("".join(pages))
+    ran = call("throughput", "--reader", "vllm", tmp_path / "a.prom", "--format", "json")
+    assert ran.code == 0
+    (total,) = json.loads(ran.out)["totals"]
+    assert total["tokens_per_s"] == 2.0
+    assert "left out: rollout, to 1.7e+09 s: a window of 1.7e+09 s" in ran.err

@@ -126,3 +126,20 @@ def test_a086_a_rank_without_samples_is_refused():
         training_batch(0)
     with pytest.raises(InputError, match="at least one"):
         rollout_batch(0, 8)
+
+
+@pytest.mark.parametrize("margin", [-0.5, float("nan"), float("inf")])
+def test_a_margin_that_would_pass_the_memory_there_is_is_refused(margin):
+    """Half less than needed was once taken for room."""
+    for begin in (lambda: training_batch(8, margin=margin), lambda: rollout_batch(1, 8, margin=margin)):
+        with pytest.raises(InputError, match="a margin is a share"):
+            begin()
+
+
+def test_sizes_of_any_batch_are_found_at_once():
+    """A billion samples are a slip of the pen, and no reason to count to a billion."""
+    assert training_batch(12).sizes == (1, 2, 3, 4, 6, 12)
+    assert training_batch(16).sizes == (1, 2, 4, 8, 16)
+    assert len(training_batch(10**9).sizes) == 100
+    with pytest.raises(InputError, match="at least one token"):
+        token_batch(0, 0, 10)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from libra_plan.errors import RefusedError
 from libra_plan.models.correction import Correction, observe
 
 
@@ -68,3 +69,10 @@ def test_only_the_ratio_matters(ratio, predicted_s, number):
     low, high = state.bounds
     assert low <= state.factor <= high
     assert high / low < 1.02
+
+
+@pytest.mark.parametrize(("observed_s", "predicted_s"), [(1e300, 1e-300), (1.0, 1001.0), (float("inf"), 1.0)])
+def test_an_observation_a_thousand_times_off_is_refused(observed_s, predicted_s):
+    """It would drown every other one, or become no number at all."""
+    with pytest.raises(RefusedError, match="factor of 1000"):
+        observe(Correction(), observed_s, predicted_s)

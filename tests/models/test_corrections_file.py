@@ -63,3 +63,13 @@ def test_the_file_comes_back_as_it_was_and_typos_are_refused(tmp_path):
     path.write_bytes(msgspec.json.encode(CorrectionsFile(1, (known(), known()))))
     with pytest.raises(ProfileError, match="twice"):
         read_corrections(path)
+
+
+@pytest.mark.parametrize("state", [{"mean": 1e308}, {"variance": -1.0}, {"observations": -3}])
+def test_a_state_that_cannot_be_is_refused(tmp_path, state):
+    """A file that was edited must not end a solve with a defect."""
+    role = {"task": "t", "role": "r", "basis": "step", "state": state}
+    path = tmp_path / "corrections.json"
+    path.write_bytes(msgspec.json.encode({"schema_version": 1, "corrections": [role]}))
+    with pytest.raises(ProfileError):
+        read_corrections(path)

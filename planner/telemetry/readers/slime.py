@@ -21,7 +21,7 @@ from libra_plan.profiles.importers.records import Record, Source, json_records
 
 __all__ = ["READER"]
 
-_LINE = re.compile(r"\b(?:perf|rollout) (\d+): (\{.*\})\s*$")
+_LINE = re.compile(r"\b(?:perf|rollout) (\d{1,15}): (\{.*\})\s*$")
 _NO_NUMBER = re.compile(r"(?<![\w'])-?(?:nan|inf)\b")
 _TRAIN, _STEP = "perf/actor_train_time", "perf/step_time"
 
@@ -60,7 +60,9 @@ def _logged(name: str, text: str, rejected: list[Rejected]) -> Iterator[tuple[in
         where = f"{name}:{line}"
         try:
             fields = ast.literal_eval(_NO_NUMBER.sub("None", found[2]))
-        except (ValueError, SyntaxError, MemoryError, RecursionError):
+        except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+            fields = None
+        if not isinstance(fields, dict):
             rejected.append(Rejected(where, "not a dictionary of numbers"))
             continue
         yield int(found[1]), where, fields

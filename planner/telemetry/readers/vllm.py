@@ -22,7 +22,7 @@ from libra_plan.profiles.importers.records import Source
 
 __all__ = ["READER"]
 
-_SCRAPE = re.compile(r"# scrape ([0-9.]+)\s*$")
+_SCRAPE = re.compile(r"# scrape ([0-9]{1,12}(?:\.[0-9]*)?)\s*$")
 _PREFIX = "vllm:"
 
 Page = dict[tuple[int, str], float]
@@ -84,7 +84,7 @@ def _page(text: str) -> Page:
             if not sample.name.startswith(_PREFIX) or not math.isfinite(sample.value):
                 continue
             engine = sample.labels.get("engine", "0")
-            key = (int(engine) if engine.isdigit() else 0, sample.name.removeprefix(_PREFIX))
+            key = (int(engine) if engine.isdecimal() else 0, sample.name.removeprefix(_PREFIX))
             page[key] = page.get(key, 0.0) + sample.value
     return page
 

@@ -43,3 +43,8 @@ def test_tokens_that_fit_nothing_are_found():
 def test_windows_that_do_not_say_enough_are_not_judged():
     """No batch, no verdict."""
     assert list(imbalances([window(5.0, batch=None), window(None)])) == []
+
+
+def test_amounts_whose_product_is_nothing_are_not_judged():
+    """They would be divided by."""
+    assert list(imbalances([window(5.0, steps=1e-300, batch=1e-300, length=1e-300)])) == []

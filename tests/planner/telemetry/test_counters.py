@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import gc
 import json
+import math
 import os
 import subprocess
 import sys
@@ -11,6 +13,7 @@ import threading
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -372,3 +375,94 @@ def test_a_counter_that_knows_no_role_is_refused(tmp_path):
         libra_plan.counter(tmp_path, task="t", environment={})
     with pytest.raises(InputError, match="a window has a length"):
         libra_plan.counter(tmp_path, task="t", role="r", window_s=0.0, environment={})
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_a_child_of_multiprocessing_writes_what_it_counted(tmp_path, method):
+    """It ends without `atexit`, as ranks that torch.multiprocessing starts do."""
+    code = (
+        "import libra_plan, multiprocessing, sys\n"
+        "def work(folder):\n"
+        "    global kept\n"
+        "    kept = libra_plan.counter(folder, task='t', role='r')\n"
+        "    kept.add(tokens=9)\n"
+        "if __name__ == '__main__':\n"
+        "    child = multiprocessing.get_context(sys.argv[2]).Process(target=work, args=(sys.argv[1],))\n"
+        "    child.start(); child.join()\n"
+    )
+    script = tmp_path / "program.py"
+    script.write_text(code)
+    subprocess.run([sys.executable, script, tmp_path / "out", method], check=True, timeout=60)
+    (window,) = windows(tmp_path / "out")
+    assert window.tokens == 9
+
+
+def test_a_counter_that_goes_out_of_use_has_written_all(tmp_path, clock):
+    """It is often a local of the function that trains."""
+    made = make(tmp_path, clock)
+    clock.wait(1.0)
+    made.add(tokens=4)
+    del made
+    gc.collect()
+    (window,) = windows(tmp_path)
+    assert window.tokens == 4
+
+
+class Scalar:
+    """What NumPy and PyTorch give: a number, but none of Python's."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def __float__(self):
+        return float(self.value)
+
+    def __bool__(self):
+        return bool(self.value)
+
+
+def test_numbers_of_other_libraries_count_as_what_they_are(tmp_path, clock):
+    """`batch.mask.sum()` is a tensor; in 32 bits it would stop counting at 16.8 million."""
+    made = make(tmp_path, clock)
+    made.add(tokens=Scalar(3), samples=np.float32(2.0**24))
+    made.add(samples=np.float32(1.0), steps=np.int64(1))
+    made.queue("experience", Scalar(7))
+    made.staleness(np.float32(2.0), samples=np.int64(4))
+    made.shape(Scalar(8), np.int64(100))
+    made.peak_memory(Scalar(5.0))
+    clock.wait(1.0)
+    made.flush()
+    (window,) = windows(tmp_path)
+    assert (window.tokens, window.samples, window.steps) == (3.0, 2.0**24 + 1.0, 1.0)
+    assert (window.queues, window.staleness) == ({"experience": 7.0}, 2.0)
+    assert (window.batch_sequences, window.seq_len_tokens, window.peak_reserved_mib) == (8.0, 100.0, 5.0)
+
+
+@pytest.mark.parametrize("nothing", [math.nan, math.inf, -1.0, "many", object()])
+def test_what_is_no_number_is_told_and_spoils_nothing(tmp_path, clock, nothing):
+    """One loss that was not a number ended the counting for good."""
+    made = make(tmp_path, clock)
+    made.add(tokens=5, samples=nothing)
+    made.queue("experience", nothing)
+    made.staleness(nothing)
+    made.shape(nothing, 5)
+    made.peak_memory(nothing)
+    assert "is no number that counts" in made.error
+    clock.wait(1.0)
+    made.add(tokens=2)
+    made.flush()
+    (window,) = windows(tmp_path)
+    assert (window.tokens, window.samples) == (7, None)
+    assert (window.queues, window.staleness, window.peak_reserved_mib) == ({}, None, None)
+    assert made.error is None
+
+
+def test_long_names_are_cut_in_the_file_name_alone(tmp_path, clock):
+    """File systems take 255 bytes."""
+    named = {"task": "t" * 300, "role": "r", "environment": {}}
+    made = libra_plan.counter(tmp_path, **named, clock=clock, utc=lambda: clock.wall_s)
+    clock.wait(1.0)
+    made.add(tokens=1)
+    made.close()
+    (window,) = windows(tmp_path)
+    assert window.task == "t" * 300

@@ -10,6 +10,7 @@ import pytest
 from fake_nvml import Hands
 from telemetry_cases import DATA, clocks_of
 
+from libra_plan.errors import InputError
 from libra_plan.planner.telemetry import dcgm
 from libra_plan.planner.telemetry.dcgm import (
     DcgmSource,
@@ -128,7 +129,14 @@ def test_nothing_at_all_is_still_a_sample():
 
 @pytest.mark.parametrize(
     "body",
-    [b"<html>", b"{}", b"[]", b'{"status":"error","error":"parse error"}', b'{"status":"success","data":{}}'],
+    [
+        b"<html>",
+        b"{}",
+        b"[]",
+        b"[" * 100_000,
+        b'{"status":"error","error":"parse error"}',
+        b'{"status":"success","data":{}}',
+    ],
 )
 def test_an_answer_that_is_none_is_a_fault(body):
     """A login page in front of Prometheus is a common one."""
@@ -187,3 +195,19 @@ def test_a_page_has_a_limit(server, monkeypatch):
         fetch(f"{server[0]}/metrics")
     with pytest.raises(FetchError, match=r"127\.0\.0\.1:1/"):
         fetch("http://127.0.0.1:1/metrics")
+
+
+def test_labels_that_are_no_texts_are_read_as_if_they_were():
+    """What stands between us and Prometheus may turn them into numbers."""
+    labels = b'"__name__":"DCGM_FI_DEV_GPU_UTIL","UUID":"G","Hostname":7,"gpu":3'
+    body = b'{"status":"success","data":{"result":[{"metric":{' + labels + b'},"value":[1,"5"]}]}}'
+    nodes = gpus_by_node(parse_answer(body))
+    assert [(node, gpu.index, gpu.utilization_percent) for node, (gpu,) in nodes.items()] == [("7", 3, 5.0)]
+    odd = b'DCGM_FI_DEV_GPU_UTIL{gpu="\xc2\xb2",UUID="G",Hostname="n"} 5\n'
+    assert gpus_by_node(parse_page(odd))["n"][0].index is None
+
+
+def test_an_address_in_brackets_that_is_none_is_refused():
+    """Python's own parser raises there."""
+    with pytest.raises(InputError, match="not a place to get metrics from"):
+        source(lambda url: b"", url="http://[")

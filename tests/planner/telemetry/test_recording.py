@@ -275,3 +275,36 @@ def test_a_real_recording_is_read_whole():
     assert {len(sample.gpus) for sample in samples} == {2}
     assert max(gpu.nvlink_tx_bytes_per_s or 0 for sample in samples for gpu in sample.gpus) > 390e9
     assert any(gpu.details.processes for sample in samples for gpu in sample.gpus)
+
+
+def test_a_line_that_is_nested_without_end_is_a_damaged_one(tmp_path):
+    """The decoder gives up on it with an error of its own."""
+    record(tmp_path, [1.0, 2.0])
+    (path,) = parts(tmp_path)
+    with path.open("ab") as file:
+        file.write(b'{"kind":"sample","x":' + b"[" * 200_000 + b"\n")
+    playback = Playback(tmp_path)
+    assert len(list(playback)) == 2
+    assert len(playback.damaged) == 1
+
+
+def test_a_part_that_cannot_be_read_is_told_and_one_that_is_gone_left_out(tmp_path, monkeypatch):
+    """Who reads beside a monitor finds parts deleted or compressed that were just listed."""
+    record(tmp_path, map(float, range(40)), retention=Retention(part_mib=4 / 1024))
+    listed = parts(tmp_path)
+    monkeypatch.setattr("libra_plan.planner.telemetry.playback.parts", lambda _: listed)
+    whole = times(tmp_path)
+    listed[0].unlink()
+    assert times(tmp_path) == whole[len(whole) - len(times(tmp_path)) :]
+    assert read_tail(tmp_path, 1e9, [])[-1].sample.monotonic_s == 39.0
+    listed[0].mkdir()
+    for read in (lambda: times(tmp_path), lambda: read_tail(tmp_path, 1e9, [])):
+        with pytest.raises(InputError, match="cannot be read; got Is a directory"):
+            read()
+
+
+def test_names_that_are_no_numbers_are_no_parts_of_ours(tmp_path):
+    """A superscript two is a digit, and no number."""
+    (tmp_path / "telemetry-\N{SUPERSCRIPT TWO}.jsonl").write_text("")
+    record(tmp_path, [1.0])
+    assert [path.name for path in parts(tmp_path)] == ["telemetry-000001.jsonl"]

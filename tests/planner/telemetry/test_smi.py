@@ -162,3 +162,15 @@ def test_a_program_that_hangs_is_killed_and_said(tmp_path, monkeypatch):
     monkeypatch.setattr(smi, "_LIMIT_S", 0.2)
     with pytest.raises(SmiError, match="does not answer"):
         smi.run_smi(["--query"])
+
+
+@pytest.mark.parametrize("cell", ["nan", "inf", "-inf", "1e999", "1e300"])
+def test_what_is_no_finite_number_is_unknown(cell):
+    """A driver that just came back prints such, and none of it is a reading or a count."""
+    fields = ("uuid", "index", "power.draw", "ecc.errors.corrected.volatile.total")
+    (gpu,) = parse_gpus(f"GPU-1, {cell}, {cell}, {cell}", fields)
+    assert (gpu.index, gpu.power_w) == (None, None)
+    assert (
+        parse_processes(f"GPU-1, \N{SUPERSCRIPT TWO}, 5\nGPU-1, 2147483647, {cell}")["GPU-1"][0].used_mib
+        is None
+    )

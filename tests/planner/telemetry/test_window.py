@@ -137,3 +137,8 @@ def test_ecc_errors_are_what_was_added_though_the_counter_began_anew():
     assert window.gpus[0].ecc_uncorrected == 3
     (window,) = windows(played(sample(0.0, held[0])), 60)
     assert window.gpus[0].ecc_uncorrected is None
+
+
+def test_values_whose_sum_is_beyond_all_numbers_still_have_a_mean():
+    """A recording may hold anything, and a summary must not end of it."""
+    assert summarise([1e308, 1e308]).mean == 1e308

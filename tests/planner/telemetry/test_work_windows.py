@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import pytest
 
 from libra_plan.errors import InputError
-from libra_plan.planner.telemetry.work_windows import find_recordings, read_windows
+from libra_plan.planner.telemetry.work_windows import believable, find_recordings, read_windows
 
 
 def line(start_s, end_s, **more):
@@ -89,3 +90,32 @@ def test_a_folder_is_searched_and_an_empty_one_refused(tmp_path):
     for wrong in (tmp_path / "empty", tmp_path / "missing"):
         with pytest.raises(InputError):
             find_recordings([wrong])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        ({"t_s": 1.7e9}, "a window of 1.7e+09 s"),
+        ({"tokens": -5}, "tokens is -5"),
+        ({"tokens": 1e308}, "tokens is 1e+308"),
+        ({"waiting_s": -1.0}, "waiting_s is -1"),
+        ({"dp_rank": -1}, "dp_rank is -1"),
+        ({"queues": {"experience": -3.0}}, "queue experience is -3"),
+    ],
+)
+def test_what_cannot_be_is_left_out(tmp_path, wrong, reason):
+    """A window as long as an epoch was dealt to millions of stretches, until memory was full."""
+    found, rejected = read(tmp_path, line(0, 10) + line(10, 20, **wrong) + line(20, 30))
+    assert found[0].end_s == 10
+    assert rejected[0] == reason
+    changes = {"end_s" if name == "t_s" else name: value for name, value in wrong.items()}
+    assert list(believable([msgspec.structs.replace(found[0], **changes)], kept := [])) == []
+    assert kept[0].reason == reason
+
+
+def test_a_line_that_is_nested_without_end_is_left_out(tmp_path):
+    """The decoder gives up on it with an error of its own."""
+    deep = '{"role": "r", "t_s": 5, "x": ' + "[" * 200_000 + "\n"
+    found, rejected = read(tmp_path, line(0, 10) + deep + line(10, 20))
+    assert [window.end_s for window in found] == [10, 20]
+    assert len(rejected) == 1
