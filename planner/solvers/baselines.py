@@ -26,6 +26,8 @@ def equal_split(tasks: Sequence[TaskCandidates], rows: Sequence[Row], cluster: C
     A task that cannot run in its part, or whose column no longer packs, is left out.
     """
     part = len(cluster.gpus) // max(1, len(tasks))
+    shared = [row for row in rows if not row.name.startswith("one:")]
+    left = np.array([row.limit for row in shared]) + 1e-9
     choice: Choice = {}
     for t, each in enumerate(tasks):
         fitting = [
@@ -34,8 +36,10 @@ def equal_split(tasks: Sequence[TaskCandidates], rows: Sequence[Row], cluster: C
             if entry.column.gpus <= part and entry.held is None
         ]
         for _, _, c in sorted(fitting):
-            if fits_rows(rows, choice | {t: c}):
+            takes = np.array([row.coefficients.get((t, c), 0.0) for row in shared])
+            if (takes <= left).all():
                 choice[t] = c
+                left -= takes
                 break
     return choice
 

@@ -92,7 +92,9 @@ def focus(
     answer = optimise(resources, oracles, limits, running=running, progress=progress, stop=stop, clock=clock)
     chosen = {each.task: _number(each.handle) for each in answer.chosen}
     numbers = tuple(_near(oracle, answer.prices, chosen.get(t)) for t, oracle in enumerate(oracles))
-    return Focus(numbers, chosen, answer.bound)
+    # stopped before any prices were known: nobody does better than all with their best columns
+    most = sum(float(oracle.values.max(initial=0.0)) for oracle in oracles)
+    return Focus(numbers, chosen, min(answer.bound, most * (1 + 1e-9)))
 
 
 def market(priced: Sequence[PricedTask], cluster: Cluster) -> tuple[Resources, list[TableOracle]]:

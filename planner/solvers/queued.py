@@ -44,8 +44,7 @@ def queued_tasks(search: Search, choice: Choice, asked: Search | None) -> list[Q
     """Give every task that is not chosen its code and reason; `asked` answers what running it would cost."""
     found: list[QueuedTask] = []
     waiting = len(search.tasks) - len(choice)
-    at_once = search.focus is not None and search.focus.stays and waiting > _WEIGHED
-    weighed = _WEIGHED if at_once else 0
+    weighed = _WEIGHED if search.focus is not None and waiting > _WEIGHED else 0  # a solve each takes long
     alone: dict[object, bool] = {}
     jointly = {member for t in choice for member in search.tasks[t].members}
     for t, each in enumerate(search.tasks):

@@ -79,7 +79,8 @@ def solve_stage(ask: Ask, rule: Rule, before: Stage | None) -> Stage:
     as_before = search.place(fixed) if settled else None
     if not any(each.candidates for each in search.tasks[settled:]):
         return Stage(search, settled, as_before, None, {}, queued_tasks(search, fixed, None))
-    baselines = _baselines(search, settled)
+    stopped = ask.params.stopped and search.focus is not None and bool(search.focus.chosen)
+    baselines = {} if stopped else _baselines(search, settled)  # whoever stopped waits for what there is
     start = _best(rule, search, baselines.values())
     first = _hinted(search.tasks, ask.hint, settled) or (start.choice if start else None)
     if search.focus is not None:

@@ -61,6 +61,15 @@ class MinRateTask:
         value, demand = best.column()
         return Priced(_profit(best), (Found(value, demand, None, value - float(demand @ prices)),))
 
+    def plainly(self, prices: Floats) -> tuple[Found, ...]:
+        """Round the best column of split replicas up, and one of half its rate."""
+        columns = [
+            column
+            for number, form in enumerate(self.forms)
+            for column in _Pricing(self.weight, form, number, prices).plainly()
+        ]
+        return tuple(sorted(columns, key=lambda each: -each.reduced))
+
     def near(self, prices: Floats, at_least: float, keep: int) -> tuple[Found, ...]:
         """List up to `keep` columns with a reduced value of `at_least`: each the best at its rate."""
         found = [
@@ -182,10 +191,31 @@ class _Pricing:
             for role, cost, least in zip(
                 self.form.mixes, self.relaxed.mix_cost, self.relaxed.mix_least, strict=True
             ):
-                rounded = _round_up(role, cost, rate)
+                rounded, _ = _round_up(role, cost, rate)
                 profit += least[at] - rounded
             best = max(best, float(profit))
         return best
+
+    def plainly(self) -> Iterator[Found]:
+        """Make columns of simple integer mixes at two rates, the best relaxed one and half of it."""
+        relaxed = self.relaxed
+        if not len(relaxed.rates):
+            return
+        best = float(relaxed.rates[relaxed.profit.argmax()])
+        for rate in (best, best / 2):
+            points = [
+                int(point[np.searchsorted(role.rates, rate * (1 - 1e-12))])
+                for role, (_, point) in zip(self.form.tables, relaxed.table_cost, strict=True)
+            ]
+            mixes = []
+            for role, cost in zip(self.form.mixes, relaxed.mix_cost, strict=True):
+                _, picks = _round_up(role, cost, rate)
+                counts = np.zeros(len(role.rate), dtype=np.int64)
+                for item, number in picks:
+                    counts[item] += number
+                mixes.append(counts)
+            if rate > 0 and all(counts.any() for counts in mixes):
+                yield self.found(points, mixes)
 
     def _cheapest(self, window: Window, at_least: float) -> list[RoleFront] | None:
         """List each mix's Pareto ways for the rates of a window; None when no column is left there."""
@@ -313,24 +343,28 @@ class _Pricing:
         return [found[i] for i in kept], complete
 
 
-def _round_up(role: MixRole, cost: Floats, rate: float) -> float:
-    """Give the cost of a simple integer mix of at least `rate`: cheapest items first, then one more."""
+def _round_up(role: MixRole, cost: Floats, rate: float) -> tuple[float, list[tuple[int, int]]]:
+    """Give the cost of a simple integer mix of at least `rate`, and its items and their numbers.
+
+    The cheapest items come first, then one more; infinite and none where that does not get there.
+    """
     order = np.argsort(cost / role.rate, kind="stable")
     left, total, gpus = float(rate), 0.0, role.max_gpus
-    best = np.inf
+    best, taken, of_best = np.inf, list[tuple[int, int]](), list[tuple[int, int]]()
     for j in order:
         each, k = float(role.rate[j]), int(role.gpus[j])
         room = min(int(role.cap[j]), gpus // k if k else int(role.cap[j]))
         up = int(np.ceil(left / each - 1e-12))
-        if up <= room:
-            best = min(best, total + up * float(cost[j]))
+        if up <= room and total + up * float(cost[j]) < best:
+            best, of_best = total + up * float(cost[j]), [*taken, (int(j), up)]
         number = min(room, int(left / each))
         left -= number * each
         total += number * float(cost[j])
         gpus -= number * k
+        taken.append((int(j), number))
         if left <= 1e-12 or total >= best:
             break
-    return min(best, total) if left <= 1e-12 else best
+    return (total, taken) if left <= 1e-12 and total < best else (best, of_best)
 
 
 def _dual(

@@ -42,6 +42,10 @@ class Oracle(Protocol):
         """Bound the reduced value cheaply; the columns need not exist, they are for prices only."""
         ...
 
+    def plainly(self, prices: Floats) -> tuple[Found, ...]:
+        """List a column or two that exist and are cheap to find; better ones may."""
+        ...
+
     def near(self, prices: Floats, at_least: float, keep: int) -> tuple[Found, ...]:
         """List up to `keep` good columns with a reduced value of `at_least`, unlike each other."""
         ...

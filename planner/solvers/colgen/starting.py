@@ -17,13 +17,30 @@ __all__ = ["start"]
 
 _SAMPLE = 24  # tasks on which one price for all GPUs is looked for
 _ROUGH_GAP = 1e-4
+_MANY_TASKS = 100  # from here on an exact round takes long enough for one more plain choice before it
 
 
 def start(state: State, prices: Floats | None) -> None:
-    """Price once near the answer and take a greedy choice."""
-    state.price(_rough_prices(state) if prices is None else prices)
+    """Price once near the answer and take a greedy choice; before that, a plain one within moments."""
+    if prices is None:
+        flat = _flat_prices(state)
+        if not state.kept:
+            _plain_choice(state, flat)
+        prices = _rough_prices(state, flat)
+        if not state.kept and len(state.oracles) > _MANY_TASKS:
+            _plain_choice(state, prices)
+    state.price(prices)
     if not state.over:
         state.better(complete(state.inner, state.pool, state.prices))
+
+
+def _plain_choice(state: State, prices: Floats) -> None:
+    """Choose among columns that are cheap to find, so that there is a plan whenever somebody stops."""
+    for task, oracle in enumerate(state.oracles):
+        if state.late:
+            return
+        state.pool.add(task, oracle.plainly(prices))
+    state.better(complete(state.inner, state.pool, prices))
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,18 +54,19 @@ class _Rough:
         return answer if answer.bound > known + 1e-12 else Priced(max(known, answer.bound), ())
 
 
-def _rough_prices(state: State) -> Floats:
+def _rough_prices(state: State, flat: Floats) -> Floats:
     """Solve the LP over columns of split replicas; its prices are a round or two from the real ones."""
     rough = [_Rough(task) for task in state.oracles]
     caller = replace(state.caller, progress=None, lacking=None, worth=None)
     split = State(state.resources, rough, state.limits, caller, state.began)  # type: ignore[arg-type]
-    split.price(_flat_prices(state, rough))
+    split.price(flat)
     relax(split, _ROUGH_GAP)
     return split.prices
 
 
-def _flat_prices(state: State, tasks: list[_Rough]) -> Floats:
+def _flat_prices(state: State) -> Floats:
     """Search one price for all GPUs at which the demand of a sample meets its share of the limits."""
+    tasks = state.oracles
     sample = np.linspace(0, len(tasks) - 1, min(_SAMPLE, len(tasks))).round().astype(np.int64)
     resources = state.resources.scaled(len(sample) / max(1, len(tasks)))
     low, high, found = 0.0, 0.25, False
@@ -56,7 +74,7 @@ def _flat_prices(state: State, tasks: list[_Rough]) -> Floats:
     for _ in range(9):
         middle = (low + high) / 2 if found else high
         prices = _priced(resources, middle)
-        answers = [tasks[i].price(prices, 0.0) for i in sample]
+        answers = [tasks[i].roughly(prices) for i in sample]
         bound = float(resources.limit @ prices) + sum(max(0.0, a.bound) for a in answers)
         demand = sum((a.columns[0].demand for a in answers if a.columns), np.zeros(len(prices)))
         best = min(best, (bound, prices), key=lambda each: each[0])

@@ -33,6 +33,10 @@ class TableOracle:
         """Find the best column: looking at every one is cheap enough."""
         return self.price(prices, 0.0, 1)
 
+    def plainly(self, prices: Floats) -> tuple[Found, ...]:
+        """Give the best column."""
+        return self.price(prices, 0.0, 1).columns
+
     def near(self, prices: Floats, at_least: float, keep: int) -> tuple[Found, ...]:
         """List up to `keep` columns of the highest reduced values from `at_least` on."""
         reduced = self._reduced(prices)
