@@ -30,6 +30,7 @@ class Figures(msgspec.Struct, frozen=True):
     world: str
     policy: str
     seed: int
+    hours: float
     weighted: float
     tokens_per_s: float
     samples_per_s: float
@@ -90,6 +91,7 @@ def figures_of(record: Record, world: World, references: References) -> Figures:
         record.world,
         record.policy,
         record.seed,
+        record.hours,
         weighted,
         sum(step.tokens for step in record.steps) / seconds,
         sum(step.samples for step in record.steps) / seconds,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from libra_plan.errors import InputError
 from libra_plan.planner.simulate.engine import simulate
@@ -32,7 +33,13 @@ def run_case(case: Case, progress: Callable[[float], None] | None = None) -> tup
     record = simulate(
         case.world, make_policy(case.policy), case.seed, keep_stages=case.keep_stages, progress=progress
     )
-    return figures_of(record, case.world, References(case.world)), record
+    return figures_of(record, case.world, _references(case.world)), record
+
+
+@lru_cache(maxsize=8)
+def _references(world: World) -> References:
+    """Price the references of a world once for all of its runs in this process."""
+    return References(world)
 
 
 def sweep(
