@@ -9,14 +9,14 @@ import numpy as np
 
 from libra_plan.models import refusals
 from libra_plan.models.conformal import MARGIN
-from libra_plan.models.curve import REPEAT_NOISE, Curve, Sample
+from libra_plan.models.curve import REPEAT_NOISE, RUN_NOISE, Curve, Sample
 from libra_plan.models.forms import Place, places_of
 from libra_plan.models.layout_fit import Reach, reach
 from libra_plan.models.memory_bound import MemoryBound
 from libra_plan.models.quantities import Estimate, Origin
 from libra_plan.models.query import Query
 
-__all__ = ["ONE_OCTAVE", "Asked", "measured", "memory_from", "nearest_rows", "time_from"]
+__all__ = ["ONE_OCTAVE", "Asked", "measured_time", "memory_from", "nearest_rows", "time_from"]
 
 _ROWS = 4
 ONE_OCTAVE = 1.0 + 1e-9
@@ -34,22 +34,32 @@ class Asked:
         self.allow_prior = allow_prior
 
 
-def measured(sample: Sample, unit: str) -> Estimate:
-    """Return a measured value exactly, between its lowest and highest repeat (at least ± 1 %)."""
+def measured(sample: Sample, unit: str, noise: float = REPEAT_NOISE) -> Estimate:
+    """Return a measured value exactly, between its lowest and highest repeat (at least ± `noise`)."""
     value = sample.value
-    low = min(sample.low, value * (1 - REPEAT_NOISE))
-    high = max(sample.high, value * (1 + REPEAT_NOISE))
+    low = min(sample.low, value * (1 - noise))
+    high = max(sample.high, value * (1 + noise))
     return Estimate(value, low, high, unit, Origin.MEASURED, sample.rows)
+
+
+def measured_time(curve: Curve, sample: Sample) -> Estimate:
+    """Return measured seconds exactly, between what other runs and hosts may take."""
+    own = measured(sample, "s", RUN_NOISE)
+    (below,), (above,) = curve.host_bounds(places_of([sample.place]))
+    low = min(own.low, own.value * math.exp(-below))
+    return replace(own, low=low, high=max(own.high, own.value * math.exp(above)))
 
 
 def time_from(curve: Curve, asked: Asked) -> Estimate:
     """Answer a time, seconds."""
     sample = curve.measured_at.get(asked.place)
     if sample is not None:
-        return measured(sample, "s")
+        return measured_time(curve, sample)
     away = reach(curve, asked.place)
     value = curve.value_at(asked.place, away.held_at)
     origin, low, high = _bounds(curve, away, asked)
+    (below,), (above,) = curve.host_bounds(places_of([asked.place]))
+    low, high = max(low, float(below)), max(high, float(above))
     rows = nearest_rows(curve, away.held_at)
     return Estimate(value, value * math.exp(-low), value * math.exp(high), "s", origin, rows)
 

@@ -23,6 +23,7 @@ from libra_plan.models.soft_floor import SoftFloorForm
 __all__ = [
     "LEAST_POINTS",
     "REPEAT_NOISE",
+    "RUN_NOISE",
     "AnyForm",
     "Curve",
     "Grouping",
@@ -44,6 +45,10 @@ FEW_TIME = MARGIN
 FEW_MEMORY = float(np.log(1.03))
 REPEAT_NOISE = 0.01
 """No bound is tighter than 1 %: repeats of published timings differ by 0.2 to 1 %."""
+RUN_NOISE = 0.015
+"""90 % of GPU-bound steps measured twice, on two cards and hosts, differ by 1.4 % (`h200_comparison.md`)."""
+_HOST_RANGE = 2.0
+"""On two hosts of one kind launches of the same passes took from half to twice the time."""
 _SPREAD = 0.03
 """A row whose repeats spread by 3 % counts half."""
 _BUSY = 1.5
@@ -138,6 +143,18 @@ class Curve(msgspec.Struct, frozen=True, dict=True):
         return np.where(working, np.minimum(self.busy, low), low), np.where(
             working, np.minimum(self.busy, high), high
         )
+
+    def host_bounds(self, at: Places) -> tuple[Array, Array]:
+        """Give the ln factors, below and above, between which another host's launches may move a step.
+
+        Shape (rows,) each; 0 where no launches were fitted, little where work outlasts them.
+        """
+        if not isinstance(self.form, SoftFloorForm) or self.form.floor_s == 0:
+            return np.zeros(len(at)), np.zeros(len(at))
+        form, work = self.form, self.form.work(at)
+        floors = (form.floor_s / _HOST_RANGE - form.floor_s, 0.0, form.floor_s * _HOST_RANGE - form.floor_s)
+        fast, own, slow = (np.log(form.over(work, more)) for more in floors)
+        return own - fast, slow - own
 
     @cached_property
     def measured_at(self) -> dict[Place, Sample]:

@@ -9,7 +9,7 @@ from functools import cached_property
 
 from libra_plan.errors import RefusedError
 from libra_plan.models import refusals
-from libra_plan.models.answers import Asked, measured, memory_from, nearest_rows, time_from
+from libra_plan.models.answers import Asked, measured_time, memory_from, nearest_rows, time_from
 from libra_plan.models.curve import Curve
 from libra_plan.models.decode import DecodeForm
 from libra_plan.models.engine_memory import engine_memory, engine_static
@@ -101,7 +101,7 @@ class FittedProfile:
         _refuse_failed(fit, asked)
         for other in fit.other_ranks:
             if other.dp == query.dp and other.sample.place == asked.place:
-                return measured(other.sample, "s")
+                return measured_time(fit.time, other.sample)
         return time_over_ranks(self.profile, fit, time_from(fit.time, asked), asked)
 
     def memory_mib(self, query: Query, *, allow_prior: bool = False) -> Estimate:

@@ -154,6 +154,8 @@ class _Times:
     def estimates(self, rows: _Rows, away: Reaches, values: Array) -> Iterable[Answer]:
         """Give value and bounds of every row."""
         origins, low, high = _bounds(self.curve, rows, away, np.zeros(len(values), dtype=bool))
+        below, above = self.curve.host_bounds(rows.places)
+        low, high = np.maximum(low, below), np.maximum(high, above)
         return _made(rows, self.curve, origins, (values, values * np.exp(-low), values * np.exp(high)), "s")
 
     def over_ranks(self, estimate: Estimate, asked: Asked) -> Estimate:

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from libra_plan.models.fit import FittedProfile, Query
-from libra_plan.models.held_gradients import with_held_gradients
+from libra_plan.models.forms import places_of
+from libra_plan.models.held_gradients import micro_batches_of, with_held_gradients
 from libra_plan.models.lengths import LengthSample
 from libra_plan.models.packing import Share, busiest_shares
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.quantities import Estimate
+from libra_plan.models.soft_floor import SoftFloorForm
 
 __all__ = [
     "StageCost",
@@ -85,7 +89,7 @@ def training_cost(
 
     Every replica gets at least one micro-batch or the option is refused. A profile measures whole
     optimizer steps, so each micro-batch is charged one update; with gradient accumulation the true
-    time is lower. Fully sharded states (ZeRO-3) gather and scatter in every micro-batch.
+    time is lower, as the low bound is. Fully sharded states (ZeRO-3) gather and scatter in every micro-batch.
     `link_gib_per_s` is the bandwidth between replicas; None asks the profile for its own.
     """
     shares = busiest_shares(sequences, replicas, budget_tokens)
@@ -96,15 +100,26 @@ def training_cost(
         joined = replace(alone, dp=replicas, link_gib_per_s=link_gib_per_s)
         last = profile.time_s(joined, allow_prior=allow_prior)
         turns, stages = share.micro_batches + bubble_turns(profile, layout), bubble_turns(profile, layout) + 1
-        if sharded or replicas == 1 or turns == 1:
-            parts.append(last.scaled(turns / stages))
-        else:
-            before = profile.time_s(alone, allow_prior=allow_prior).scaled((turns - 1) / stages)
-            parts.append(before.plus(last.scaled(1 / stages)))
+        one = last if sharded or replicas == 1 else profile.time_s(alone, allow_prior=allow_prior)
+        before = _perhaps_without_update(profile, alone, one).scaled((turns - 1) / stages)
+        parts.append(before.plus(last.scaled(1 / stages)))
     rounds = most_micro_batches(shares)
     memory = packed_memory(profile, min(budget_tokens, sequences.total), layout, replicas, allow_prior)
     memory = with_held_gradients(profile.profile, layout, replicas, rounds, memory)
     return StageCost(slowest(parts), memory, (rounds_note(shares),), rounds)
+
+
+def _perhaps_without_update(profile: FittedProfile, query: Query, time_s: Estimate) -> Estimate:
+    """Take what tokens do not move off the low bound of a micro-batch that does no update."""
+    fit = profile.by_layout.get(query.layout)
+    form = None if fit is None or fit.time is None else fit.time.form
+    if not isinstance(form, SoftFloorForm) or micro_batches_of(profile.profile) > 1:
+        return time_s
+    at = places_of([(query.batch_sequences, query.seq_len_tokens or 1.0, 1.0)])
+    whole = form.work(at)
+    rest = np.maximum(whole - form.fixed_s, 1e-9)
+    ratio = float(form.over(rest, 0.0)[0] / form.over(whole, 0.0)[0])
+    return replace(time_s, low=time_s.low * ratio)
 
 
 def share_s(

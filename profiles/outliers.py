@@ -79,7 +79,7 @@ def _robust(terms: Array, times: Array, floor: float) -> Array:
     for _ in range(_ROUNDS):
         share = weights / size
         factors, _ = nnls((scaled * share[:, None])[above], (times * share)[above])
-        predicted: Array = np.maximum(scaled @ factors, 1e-300)
+        predicted: Array = np.maximum(scaled @ factors, 1e-9 * times.min())
         logs = np.log(times / np.maximum(predicted, floor))
         size = np.sqrt(predicted * times)  # a row that is far too low must not weigh the more for it
         bound = 1.345 * max(1.4826 * float(np.median(np.abs(logs[above]))), 1e-4)  # Huber's constant

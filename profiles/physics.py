@@ -1,9 +1,9 @@
 """Set aside measured rows that cannot be true; even published tables hold such rows.
 
-A row is set aside when its memory figures contradict each other or leave no room for the weights, when
-tokens, time and rate do not balance, when it is faster than its GPU can be (weights read from memory,
-arithmetic), or when a larger job is reported more than 20 % faster than a smaller one, beyond the spread of
-its repeats.
+A row is set aside when a number in it is none that anybody measures, when its memory figures contradict
+each other or leave no room for the weights, when tokens, time and rate do not balance, when it is faster
+than its GPU can be (weights read from memory, arithmetic), or when a larger job is reported more than 20 %
+faster than a smaller one, beyond the spread of its repeats.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ from libra_plan.profiles.points import Row
 from libra_plan.profiles.schema import Point, ProfileFile
 from libra_plan.profiles.units import MIB
 
-__all__ = ["BALANCE", "SetAside", "floor_s", "sift"]
+__all__ = ["BALANCE", "SetAside", "floor_s", "immeasurable", "sift"]
 
 BALANCE = (0.95, 1.25)  # tokens/s · seconds over tokens: rounding below, padding counted above
 LEAST_OF_WEIGHTS = 0.9  # parameters are rounded on model cards, and some tables lie on the host
+MEASURABLE = (1e-9, 1e15)
+"""What seconds, tokens, rates and MiB may be; far beyond, their products leave the floating-point range."""
 FALL = 0.8
 FALL_ACROSS_OUTPUTS = 0.45
 """Serving rows of different output lengths: short ones meet more prefill than their ratio says."""
@@ -39,7 +41,8 @@ def sift(rows: Sequence[Row], profile: ProfileFile) -> tuple[tuple[Row, ...], tu
     aside: dict[int, SetAside] = {}
     for index, row in enumerate(rows):
         reason = (
-            _memory(row.point, profile.hardware.memory_mib)
+            immeasurable(row.point)
+            or _memory(row.point, profile.hardware.memory_mib)
             or _below_weights(row.point, profile)
             or _balance(row.point, profile)
             or _too_fast(row.point, profile)
@@ -51,6 +54,21 @@ def sift(rows: Sequence[Row], profile: ProfileFile) -> tuple[tuple[Row, ...], tu
         aside[index] = SetAside(rows[index], reason)
     kept = tuple(row for index, row in enumerate(rows) if index not in aside)
     return kept, tuple(aside[index] for index in sorted(aside))
+
+
+def immeasurable(point: Point) -> str | None:
+    """Say which number of a row is none that can have been measured."""
+    least, largest = MEASURABLE
+    for name in point.__struct_fields__:
+        value = getattr(point, name)
+        if isinstance(value, int | float) and not least <= value <= largest:
+            return f"{name} {_shown(value)} is no measurement; allowed {least:g} to {largest:g}"
+    return None
+
+
+def _shown(value: float) -> str:
+    text = str(value)
+    return text if len(text) < 30 else f"of {len(text)} digits"  # a file may hold any whole number
 
 
 def _memory(point: Point, memory_mib: float) -> str | None:

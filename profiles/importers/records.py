@@ -6,7 +6,6 @@ import csv
 import hashlib
 import io
 import json
-import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ __all__ = [
 ]
 
 MAX_SOURCE_BYTES = 64 * 2**20
+_LEAST, _LARGEST = 1e-20, 1e20  # nanoseconds since 1970 are 2e18
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,10 @@ class Record:
     fields: Mapping[str, Any]
 
     def number(self, *names: str) -> float | None:
-        """Give the first of the named fields that holds a finite number; None when none does."""
+        """Give the first of the named fields that holds a number as logs do; None when none does.
+
+        Infinity, and what arithmetic would make it of, is no number of a log.
+        """
         for name in names:
             value = self.fields.get(name)
             if isinstance(value, bool) or value is None:
@@ -55,7 +58,7 @@ class Record:
                 number = float(value)
             except (TypeError, ValueError, OverflowError):
                 continue
-            if math.isfinite(number):
+            if number == 0 or _LEAST <= abs(number) <= _LARGEST:
                 return number
         return None
 

@@ -133,11 +133,13 @@ def _sound(draft: Draft, profile: ProfileFile) -> tuple[list[Point], list[Reject
     if len(where) < len(merged):  # several files: their lines repeat
         where = {index: row.where for index, row in enumerate(merged, start=1)}
     rows = [Row(line, row.point) for line, row in zip(where, merged, strict=True)]
+    odd = [physics.SetAside(row, why) for row in rows if (why := physics.immeasurable(row.point))]
+    rows = _without(rows, odd)
     # gross errors first: of two rows that contradict each other the fit knows which is wrong
     gross = outliers(rows, profile.phase, GROSS)
     kept, impossible = physics.sift(_without(rows, gross), profile)
     far = outliers(kept, profile.phase)
-    rejected += [Rejected(where[item.row.line], item.reason) for item in (*gross, *impossible, *far)]
+    rejected += [Rejected(where[item.row.line], item.reason) for item in (*odd, *gross, *impossible, *far)]
     points = sorted((row.point for row in _without(kept, far)), key=_order)
     if len(points) > MAX_POINTS:
         raise ProfileError(

@@ -5,11 +5,13 @@ import pytest
 from affine_profile import AffineProfile, profile_file
 
 from libra_plan.errors import RefusedError
+from libra_plan.models.fit import fit_profile
 from libra_plan.models.held_gradients import with_held_gradients
 from libra_plan.models.lengths import LengthSample
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.scoring_stage import prefill_s_per_token, scoring_cost
 from libra_plan.models.training_stage import training_cost
+from libra_plan.profiles.catalog import load_profile, shipped_folder
 
 
 def sample(lengths):
@@ -95,3 +97,23 @@ def test_prefill_is_priced_per_token_of_a_full_batch():
     """An engine prefills many prompts at once, so the fixed cost is shared by the batch."""
     rate = prefill_s_per_token(trainer(), sample([1000] * 4), 16_000)
     assert rate.value == pytest.approx((0.1 + 16_000 * (1e-4 + 1e-9 * 1000)) / 16_000)
+
+
+@pytest.mark.parametrize("known", ["h200", "h200b"])
+def test_whole_steps_bound_accumulated_ones(known):
+    """Two micro-batches measured with one update stay within the bounds drawn from steps with one each."""
+    times, peaks = [], []
+    for size in ("0.5b", "1.5b", "7b"):
+        whole = load_profile(shipped_folder() / f"{known}-qwen2.5-{size}-train")
+        model = fit_profile(whole.file, whole.points)
+        for point in load_profile(shipped_folder() / f"h200c-qwen2.5-{size}-train-accumulated").points:
+            batch, length = int(point.batch_sequences), int(point.seq_len_tokens)
+            try:
+                cost = training_cost(model, sample([length] * (2 * batch)), batch * length, 1)
+            except RefusedError:
+                continue
+            assert cost.micro_batches == 2
+            times.append(cost.time_s.low <= 2 * point.time_s <= cost.time_s.high)
+            peaks.append(cost.memory_mib.high >= point.peak_reserved_mib)
+    assert sum(times) >= 0.9 * len(times)
+    assert all(peaks)

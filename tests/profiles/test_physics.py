@@ -175,3 +175,15 @@ def test_memory_without_room_for_the_weights_is_set_aside() -> None:
 def test_weights_that_are_elsewhere_need_no_room(point: dict[str, int], software: dict[str, object]) -> None:
     """Split, sharded and offloaded weights are measured so."""
     assert aside(rows({"peak_reserved_mib": 2_000.0, **point}), profile_7b("train", **software)) == []
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    "odd",
+    [{"time_s": 1e-308}, {"time_s": 1e308}, {"tokens_per_s": 1e300}, {"batch_sequences": 10**400}],
+)  # fmt: skip
+def test_numbers_that_nobody_measures_are_set_aside(odd: dict[str, float]) -> None:
+    """Their products left the floating-point range: one such row ended an import in a traceback."""
+    table = rows({**odd}, {}, {"batch_sequences": 2, "time_s": 2.0})
+    assert aside(table) == [2]
+    assert "is no measurement" in sift(table, profile())[1][0].reason

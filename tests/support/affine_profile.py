@@ -45,6 +45,7 @@ class AffineProfile:
     layouts: tuple[Layout, ...] = (Layout(),)
     outside_allocator_mib: float | None = 800.0
     asked: list[Query] = field(default_factory=list)
+    by_layout: dict[Layout, object] = field(default_factory=dict)
 
     def _check(self, query):
         outside = (
