@@ -80,7 +80,7 @@ def emit(
 
 def _list_launchers(launcher: str | None, form: Form) -> None:
     """List one launcher or all: versions they were checked against, abilities, options as they are."""
-    from libra_plan.planner.manifests.base import emitters, find_emitter, options_of
+    from libra_plan.planner.manifests.base import emitters, find_emitter, option_text, options_of
 
     known = emitters() if launcher is None else {launcher: find_emitter(launcher)}
     if form is not Form.TABLE:
@@ -95,20 +95,11 @@ def _list_launchers(launcher: str | None, form: Form) -> None:
         render.print_data(data, form.value)
         return
     for name, emitter in known.items():
-        options = ", ".join(f"{key}={_option_text(value)}" for key, value in options_of(emitter).items())
+        options = ", ".join(f"{key}={option_text(value)}" for key, value in options_of(emitter).items())
         render.print_text(name)
         render.print_text(f"  checked against: {', '.join(emitter.versions)}")
         render.print_text(f"  can express: {', '.join(sorted(each.value for each in emitter.abilities))}")
         render.print_text(f"  options: {options or 'none'}")
-
-
-def _option_text(value: object) -> str:
-    """Write an option's value as `--option KEY=VALUE` takes it."""
-    if isinstance(value, tuple):
-        return " ".join(value)
-    if isinstance(value, dict):
-        return ",".join(f"{name}={each}" for name, each in value.items())
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _pairs(options: list[str]) -> dict[str, str]:
@@ -202,9 +193,9 @@ def _print_report(report: LaunchReport, *, started: bool) -> None:
     for agent in () if started else report.agents:
         render.print_text(f"{agent.task}/{agent.role} on {agent.node}: {shlex.join(agent.argv)}")
     if not started:
-        render.note(
-            f"dry run: nothing was started; --yes starts {len(report.agents)} agents on {report.node}"
-        )
+        number = len(report.agents)
+        roles = "1 role" if number == 1 else f"{number} roles"
+        render.note(f"dry run: nothing was started; --yes starts {roles} on {report.node}")
     for one in report.exits:
         render.print_text(f"{one.task}/{one.role}: {one.outcome}")
     for left in report.survivors:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 
-from libra_plan.errors import LaunchError
+from libra_plan.errors import InputError, LaunchError
 from libra_plan.planner.handover import checks, costs, moves
 from libra_plan.planner.handover import records as r
 from libra_plan.planner.handover.goal import Deadlines, Goal
@@ -112,7 +112,7 @@ def resume(
     """Go on with a hand-over that was left unfinished, or call it off."""
     with _run(folder, None, dry_run, settings or Settings()) as run:
         if not run.state.open:
-            raise LaunchError(
+            raise InputError(
                 "no hand-over is unfinished here", got=folder, way_out="name a manifest, or another --folder"
             )
         return run.go_on(back=back)

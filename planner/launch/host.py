@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 import psutil
 
-from libra_plan.errors import LaunchError, Where, few
+from libra_plan.errors import InputError, LaunchError, Where, few
 from libra_plan.planner.manifests.agents import Agent
 from libra_plan.planner.manifests.manifest import GpuEntry, Manifest, NodeEntry
 from libra_plan.profiles.document import shown
@@ -101,13 +101,13 @@ def this_node(manifest: Manifest, name: str | None) -> NodeEntry:
     known = [node.id for node in nodes]
     if name is not None:
         near = difflib.get_close_matches(name, known, n=1)
-        raise LaunchError(
+        raise InputError(
             "the manifest has no such node",
             got=f"--node {name}",
             allowed=few(known),
             way_out=f"did you mean `--node {near[0]}`?" if near else "name one of these with --node",
         )
-    raise LaunchError(
+    raise InputError(
         "it is not clear which node of the manifest this host is",
         got=f"this host is {', '.join(names)}" + "".join(f"; {node.id} fits" for node in found),
         allowed=few(known),

@@ -7,6 +7,7 @@ what does not stop within its grace is reported.
 
 from __future__ import annotations
 
+import difflib
 import os
 import signal
 import subprocess
@@ -19,7 +20,7 @@ from pathlib import Path
 import msgspec
 import psutil
 
-from libra_plan.errors import LaunchError
+from libra_plan.errors import InputError, LaunchError, few
 from libra_plan.planner.handover.journal import read_journal
 from libra_plan.planner.handover.state import state_of
 from libra_plan.planner.launch import host
@@ -135,8 +136,12 @@ def _chosen(
     known = [task.id for task in manifest.spec.tasks]
     unknown = [task for task in tasks or () if task not in known]
     if unknown:
-        raise LaunchError(
-            "the manifest runs no such task", got=", ".join(unknown), allowed=", ".join(known) or "none"
+        near = difflib.get_close_matches(unknown[0], known, n=1)
+        raise InputError(
+            "the manifest runs no such task",
+            got=", ".join(f"--task {task}" for task in unknown),
+            allowed=few(known) or "none",
+            way_out=f"did you mean `--task {near[0]}`?" if near else None,
         )
     return tuple(
         agent

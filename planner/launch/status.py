@@ -88,9 +88,10 @@ def status(
     notes: tuple[str, ...] = ()
     found: tuple[Card, ...] = ()
     try:
-        found = cards()
+        found = cards() if agents else ()
     except InputError as problem:
-        notes = (f"who uses which GPU is not known beyond what was ordered: {problem.message}",)
+        why = problem.what if problem.got is None else f"{problem.what} ({problem.got})"
+        notes = (f"who uses which GPU is not checked: {why}",)
     away = sorted({one.host for one in state.processes if one.host not in (None, socket.gethostname())})
     if away:
         notes += (f"roles were started on {', '.join(map(str, away))} and cannot be seen from here",)

@@ -43,6 +43,7 @@ __all__ = [
     "emitters",
     "find_emitter",
     "missing_abilities",
+    "option_text",
     "options_of",
     "refusal",
     "unequal_nodes",
@@ -141,7 +142,7 @@ def configured(emitter: Emitter, given: Mapping[str, str]) -> Emitter:
         near = difflib.get_close_matches(unknown[0], list(known), n=1)
         raise ManifestError(
             f"{emitter.name} has no option {', '.join(unknown)}",
-            allowed=", ".join(f"{key} (now {value!r})" for key, value in known.items()) or "none",
+            allowed=", ".join(map(_now, known.items())) or "none",
             way_out=f"did you mean `{near[0]}`?" if near else None,
         )
     if not given:
@@ -151,12 +152,39 @@ def configured(emitter: Emitter, given: Mapping[str, str]) -> Emitter:
     try:
         options = msgspec.convert({**known, **values}, type(changed.options), strict=False)
     except msgspec.ValidationError as problem:
-        raise ManifestError(
-            f"an option of {emitter.name} has a wrong value",
-            got=problem,
-            allowed=", ".join(f"{key} (now {value!r})" for key, value in known.items()),
-        ) from None
+        raise _wrong_value(emitter, known, given, str(problem)) from None
     return cast(Emitter, dataclasses.replace(changed, options=options))
+
+
+def option_text(value: object) -> str:
+    """Write an option's value as `--option KEY=VALUE` takes it."""
+    if isinstance(value, tuple):
+        return " ".join(value)
+    if isinstance(value, dict):
+        return ",".join(f"{name}={each}" for name, each in value.items())
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _now(option: tuple[str, object]) -> str:
+    key, value = option
+    return f"{key} (now {option_text(value) or 'empty'})"
+
+
+def _wrong_value(
+    emitter: Emitter, known: Mapping[str, object], given: Mapping[str, str], problem: str
+) -> ManifestError:
+    """Name the option whose value was refused, what was given, and what it takes."""
+    rule, _, at = problem.partition(" - at `$.")
+    key = re.split(r"[`.\[]", at)[0]
+    if key not in given:
+        return ManifestError(f"an option of {emitter.name} has a wrong value", got=problem)
+    words = {bool: "true or false", int: "a whole number", float: "a number"}
+    taken = words.get(type(known[key]), rule.removeprefix("Expected ").partition(", got ")[0])
+    return ManifestError(
+        f"option {key} of {emitter.name} has a wrong value",
+        got=given[key] or "nothing",
+        allowed=f"{taken} (now {option_text(known[key]) or 'empty'})",
+    )
 
 
 def _value(emitter: Emitter, key: str, present: object, text: str) -> object:

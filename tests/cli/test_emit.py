@@ -36,7 +36,9 @@ def test_options_reach_the_launcher(call, run):
     [
         (["shutdown_timeout"], "allowed: --option KEY=VALUE"),
         (["shutdown=true"], "did you mean `shutdown_timeout`?"),
-        (["rendezvous_timeout_s=soon"], "wrong value"),
+        (["shutdown=true"], "shutdown_timeout (now false)"),
+        (["rendezvous_timeout_s=soon"], "got soon; allowed: a whole number (now 300)"),
+        (["shutdown_timeout=maybe"], "got maybe; allowed: true or false (now false)"),
         (["shutdown_timeout=true", "shutdown_timeout=false"], "given twice"),
     ],
 )

@@ -143,7 +143,7 @@ def test_a_move_that_fails_tells_why_and_what_runs(call, work, tmp_path):
     assert "it ended as soon as it was started: " in last
     assert ".log)" in last
     assert call("status").code == 0
-    assert call("apply", "--yes").code == 6  # nothing is unfinished
+    assert call("apply", "--yes").code == 2  # nothing is unfinished
 
 
 def test_a_difference_has_an_exit_code_of_its_own(call, work, tmp_path):

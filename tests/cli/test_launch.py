@@ -58,5 +58,18 @@ def test_progress_is_told_while_roles_run(run, tmp_path):
 def test_a_node_that_is_not_in_the_manifest_is_named_with_those_that_are(call, run):
     """Who mistypes a node must not have to open the manifest."""
     ran = call("launch", run, "--node", "nod0")
-    assert ran.code == 6
+    assert ran.code == 2
     assert "got --node nod0; allowed: node0; did you mean `--node node0`?" in ran.err
+
+
+def test_a_task_that_is_not_in_the_manifest_is_an_error_of_input(call, run):
+    """A slip of the keyboard is not a role that could not be started: exit code 2 tells them apart."""
+    ran = call("launch", run, "--task", "aa")
+    assert ran.code == 2
+    assert "got --task aa; allowed: a, b; did you mean `--task a`?" in ran.err
+
+
+def test_a_dry_run_counts_roles_as_the_manifest_names_them(call, run):
+    """A word that no file of the user holds tells nobody what would start."""
+    assert "--yes starts 2 roles on node0" in call("launch", run).err
+    assert "--yes starts 1 role on node0" in call("launch", run, "--task", "a").err

@@ -17,7 +17,7 @@ import msgspec
 import pytest
 from handover_cases import TRAINER, case, wait_for
 
-from libra_plan.errors import LaunchError, LockedError
+from libra_plan.errors import InputError, LaunchError, LockedError
 from libra_plan.planner.handover import records as r
 from libra_plan.planner.handover.checkpoints import marks_of
 from libra_plan.planner.handover.goal import Deadlines
@@ -458,7 +458,7 @@ def test_a_role_that_was_being_started_when_the_supervisor_died_never_runs(lab):
 
 def test_nothing_to_resume_is_told(lab):
     """The way out of a typing error is to name what was meant."""
-    with pytest.raises(LaunchError, match="no hand-over is unfinished here"):
+    with pytest.raises(InputError, match="no hand-over is unfinished here"):
         resume(folder=lab.run, settings=lab.settings())
 
 
@@ -506,6 +506,6 @@ def test_stopping_where_nothing_was_started_makes_nothing(lab):
     report = stop(folder=lab.run, dry_run=False, settings=lab.settings())
     assert report.steps == ()
     assert not lab.run.exists()
-    with pytest.raises(LaunchError, match="no hand-over is unfinished"):
+    with pytest.raises(InputError, match="no hand-over is unfinished"):
         resume(folder=lab.run, dry_run=False, settings=lab.settings())
     assert not lab.run.exists()

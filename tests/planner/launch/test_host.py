@@ -61,11 +61,11 @@ def test_a_host_is_found_by_its_name():
 
 def test_a_host_that_is_no_node_is_refused():
     """Starting some other node's ranks here would be worse than starting none."""
-    with pytest.raises(LaunchError) as caught:
+    with pytest.raises(InputError) as caught:
         this_node(manifest("n0:0", where=plans.cluster(1, 1)), None)
     assert caught.value.allowed == "n0, n1"
     assert "--node n0" in caught.value.way_out
-    with pytest.raises(LaunchError) as caught:
+    with pytest.raises(InputError) as caught:
         this_node(manifest("n0:0", where=plans.cluster(1, 1)), "n7")
     assert (caught.value.got, caught.value.allowed) == ("--node n7", "n0, n1")
 
@@ -84,7 +84,7 @@ def test_an_unclear_host_is_named_as_others_know_it(monkeypatch):
     shaped = {name: [SimpleNamespace(family=f, address=a) for f, a in each] for name, each in found.items()}
     monkeypatch.setattr(psutil, "net_if_addrs", lambda: shaped)
     monkeypatch.setattr(socket, "gethostname", lambda: "gpu7.lab")
-    with pytest.raises(LaunchError) as caught:
+    with pytest.raises(InputError) as caught:
         this_node(manifest("n0:0", where=plans.cluster(1, 1)), None)
     assert caught.value.got == "this host is gpu7.lab, gpu7, 192.0.2.7, 2001:db8::7"
     where = plans.Cluster("lab", (plans.node("a", 1, "192.0.2.1"), plans.node("b", 1, "2001:db8::7")))

@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 import libra_plan
-from libra_plan.errors import LaunchError, LockedError
+from libra_plan.errors import InputError, LaunchError, LockedError
 from libra_plan.planner.launch import host
 from libra_plan.planner.launch.host import read_state
 from libra_plan.planner.launch.launch import launch
@@ -81,7 +81,7 @@ def test_only_this_node_and_the_tasks_asked_for(tmp_path):
     assert [agent.node for agent in launch(plans.two_nodes(), node="n1").agents] == ["n1"]
     report = launch(plans.two_nodes(), node="n2", tasks=["small"])
     assert [agent.role for agent in report.agents] == ["actor", "rollout"]
-    with pytest.raises(LaunchError, match="no such task"):
+    with pytest.raises(InputError, match="no such task"):
         launch(plans.two_nodes(), node="n2", tasks=["smal"])
 
 

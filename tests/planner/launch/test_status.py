@@ -34,7 +34,11 @@ def lab(tmp_path, monkeypatch):
 
 
 def no_cards():
-    raise InputError("the GPUs of this machine cannot be read", got="NVML: no driver")
+    raise InputError(
+        "the GPUs of this machine cannot be read",
+        got="NVML: no driver",
+        way_out="name the cluster with --gpus N",
+    )
 
 
 def look(lab, cards=no_cards):
@@ -72,6 +76,7 @@ def test_what_runs_as_planned_has_no_difference(lab):
         ("b", "rollout", ("n0:2",), pid_of(lab, "b")),
     ]
     assert "NVML: no driver" in report.notes[0]
+    assert "--gpus N" not in report.notes[0]  # the way out of `solve`, of no use here
     as_planned = cards([pid_of(lab, "a")], [pid_of(lab, "a")], [pid_of(lab, "b")], [])
     assert look(lab, as_planned).differences == ()
 
