@@ -107,8 +107,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
         if isinstance(left.__context__, BrokenPipeError):
             return _reader_left()
         raise
-    except (Interrupted, KeyboardInterrupt, typer.Abort):
-        render.note(f"{_NAME}: interrupted")
+    except (Interrupted, KeyboardInterrupt, typer.Abort) as left:
+        told = str(left) if isinstance(left, Interrupted) else ""
+        render.note(f"{_NAME}: interrupted {told}".rstrip())
         return _INTERRUPTED
     except (LibraError, UsageFault) as error:
         return _fault(error, sys.argv[1:] if arguments is None else arguments)

@@ -20,7 +20,7 @@ UsageFault: Any = next(base for base in typer.BadParameter.__mro__ if base.__nam
 
 
 class Interrupted(BaseException):
-    """The user wants to leave now, without an answer."""
+    """The user wants to leave now, without an answer; the text says what came of it."""
 
 
 @contextmanager

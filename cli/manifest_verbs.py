@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from libra_plan.cli import render
-from libra_plan.cli.faults import writing
+from libra_plan.cli.faults import Interrupted, writing
 from libra_plan.cli.handover_verbs import start_detached
 from libra_plan.cli.inputs import read_manifest_at
 from libra_plan.cli.plan_verbs import Form
@@ -162,12 +163,14 @@ def launch(
         folder=folder,
         check_gpus=gpus_free,
         allow_unknown_gpus=unknown_gpus,
-        tell=_tell,
+        tell=partial(_tell, form=form),
     )
     if form is Form.TABLE:
         _print_report(report, started=yes)
     else:
         render.print_data(render.as_data(report), form.value)
+    if yes and report.stopped_as_asked:
+        raise Interrupted(f"by {report.interrupted}; every role ended within its grace")
     if yes and not report.succeeded:
         failed = [f"{one.task}/{one.role} {one.outcome}" for one in report.exits if one.status != 0]
         raise LaunchError(
@@ -177,12 +180,13 @@ def launch(
         )
 
 
-def _tell(one: AgentState | AgentExit) -> None:
-    """Say at once what was started and what has ended: a launch may take days."""
+def _tell(one: AgentState | AgentExit, form: Form) -> None:
+    """Say at once what was started and how it ended: a launch may take days."""
     from libra_plan.planner.launch.launch import AgentExit
 
     if isinstance(one, AgentExit):
-        render.note(f"ended: {one.task}/{one.role}: {one.outcome}")
+        tell = render.print_line if form is Form.TABLE else render.note
+        tell(f"{one.task}/{one.role}: {one.outcome}")
     else:
         render.note(f"started: {one.task}/{one.role} (pid {one.pid}), log {one.log}")
 
@@ -196,7 +200,5 @@ def _print_report(report: LaunchReport, *, started: bool) -> None:
         number = len(report.agents)
         roles = "1 role" if number == 1 else f"{number} roles"
         render.note(f"dry run: nothing was started; --yes starts {roles} on {report.node}")
-    for one in report.exits:
-        render.print_text(f"{one.task}/{one.role}: {one.outcome}")
     for left in report.survivors:
         render.note(f"still running: {left}")

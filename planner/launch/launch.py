@@ -34,6 +34,7 @@ __all__ = ["AgentExit", "LaunchReport", "Survivor", "launch"]
 
 _NOT_STARTED = 127  # the shell's status for a program that cannot be run
 _STOPPED = "stopped"
+_NEVER = "not started"
 _POLL_S = 0.05
 _SCAN_S = 0.2
 _SETTLE_S = 2.0  # for helpers that end a moment after their agent
@@ -53,7 +54,7 @@ class AgentExit:
     def outcome(self) -> str:
         """Say in words how it ended; a role that never ran has no status."""
         if self.status is None:
-            return self.note or "not started"
+            return self.note or _NEVER
         if self.note == _STOPPED:
             return f"{_STOPPED} (status {self.status})"
         return f"status {self.status}" + (f" ({self.note})" if self.note else "")
@@ -86,6 +87,12 @@ class LaunchReport:
     def succeeded(self) -> bool:
         """Say whether every agent ended with status 0 and nothing is left."""
         return not self.survivors and all(one.status == 0 for one in self.exits)
+
+    @property
+    def stopped_as_asked(self) -> bool:
+        """Say whether a signal ended it, every role within its grace, and none had failed."""
+        stopped = all(one.note in (_STOPPED, _NEVER) or one.status == 0 for one in self.exits)
+        return self.interrupted is not None and not self.survivors and stopped
 
 
 def launch(
@@ -221,7 +228,7 @@ class _Run:
     def start(self, agent: Agent) -> None:
         """Start one agent in a session of its own, unless its task is already being stopped."""
         if self.signals or agent.task in self.deadlines:
-            self._add_exit(AgentExit(agent.task, agent.role, None, None, "not started"))
+            self._add_exit(AgentExit(agent.task, agent.role, None, None, _NEVER))
             return
         log = self.folder / "logs" / agent.task / agent.role / f"g{self.generations[agent.task]:06d}.log"
         log.parent.mkdir(parents=True, exist_ok=True)

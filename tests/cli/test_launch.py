@@ -32,7 +32,7 @@ def test_without_torchrun_nothing_is_started(run, tmp_path):
 
 
 def test_progress_is_told_while_roles_run(run, tmp_path):
-    """A launch whose output is piped to a file must show that it started, not only how it ended."""
+    """A launch whose output is piped shows what started; Ctrl-C is no failure, and each end told once."""
     (tmp_path / "torchrun").write_text("#!/bin/sh\nexec sleep 30\n")
     (tmp_path / "torchrun").chmod(0o755)
     words = [*PROGRAM, "launch", str(run), "--yes", "--allow-unknown-gpus"]
@@ -46,13 +46,14 @@ def test_progress_is_told_while_roles_run(run, tmp_path):
         "started: a/reward-model",
         "started: b/reward-model",
     ]
-    assert err.count("ended: ") == 2
     assert sorted(out.splitlines()) == [
         "a/reward-model: stopped (status -15)",
         "b/reward-model: stopped (status -15)",
     ]
-    assert launched.returncode == 6
-    assert "None" not in out + err
+    assert launched.returncode == 130
+    assert err.splitlines() == [
+        "libra-plan: interrupted by SIGINT; every role ended within its grace",
+    ]
 
 
 def test_a_node_that_is_not_in_the_manifest_is_named_with_those_that_are(call, run):

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import plans
@@ -20,7 +21,7 @@ import libra_plan
 from libra_plan.errors import InputError, LaunchError, LockedError
 from libra_plan.planner.launch import host
 from libra_plan.planner.launch.host import read_state
-from libra_plan.planner.launch.launch import launch
+from libra_plan.planner.launch.launch import AgentExit, launch
 from libra_plan.planner.manifests.agents import AgentOptions
 from libra_plan.planner.manifests.document import manifest_to_json
 from libra_plan.planner.manifests.store import lock_folder
@@ -269,6 +270,9 @@ def test_a_signal_stops_what_was_started(tmp_path, number):
     poker.join()
     assert report.interrupted == number.name
     assert [one.status for one in report.exits] == [-signal.SIGTERM]
+    assert report.stopped_as_asked
+    assert not replace(report, exits=(*report.exits, AgentExit("t", "b", 1, 1))).stopped_as_asked
+    assert not replace(report, interrupted=None).stopped_as_asked
     assert signal.getsignal(number) is before
 
 
