@@ -12,6 +12,7 @@ from libra_plan.cli.faults import writing
 from libra_plan.cli.inputs import read_manifest_at
 from libra_plan.cli.plan_verbs import Form
 from libra_plan.errors import InputError, LaunchError, ProfileError
+from libra_plan.profiles.counting import counted
 
 if TYPE_CHECKING:
     from libra_plan.planner.handover.forecast import StepForecast
@@ -249,7 +250,7 @@ def status(folder: Folder = RUN_FOLDER, form: FormOption = Form.TABLE) -> None:
     if report.differences:
         raise LaunchError(
             "what runs is not what was planned",
-            got=f"{len(report.differences)} differences: " + "; ".join(map(str, report.differences[:3])),
+            got=f"{counted(len(report.differences), 'difference')}, named above",
             way_out="see `libra-plan status`; `libra-plan apply` moves to a plan",
         )
 

@@ -14,6 +14,7 @@ from libra_plan.cli.handover_verbs import start_detached
 from libra_plan.cli.inputs import read_manifest_at
 from libra_plan.cli.plan_verbs import Form
 from libra_plan.errors import InputError, LaunchError
+from libra_plan.profiles.counting import counted
 
 if TYPE_CHECKING:
     from libra_plan.planner.launch.host import AgentState
@@ -197,8 +198,7 @@ def _print_report(report: LaunchReport, *, started: bool) -> None:
     for agent in () if started else report.agents:
         render.print_text(f"{agent.task}/{agent.role} on {agent.node}: {shlex.join(agent.argv)}")
     if not started:
-        number = len(report.agents)
-        roles = "1 role" if number == 1 else f"{number} roles"
+        roles = counted(len(report.agents), "role")
         render.note(f"dry run: nothing was started; --yes starts {roles} on {report.node}")
     for left in report.survivors:
         render.note(f"still running: {left}")

@@ -236,7 +236,7 @@ def _print_promises(plan: Plan) -> None:
     for team in proof.teams:
         borrowed = f", {team.borrowed_gpus} of them borrowed" if team.borrowed_gpus else ""
         _say(
-            f"team {team.team}: {team.gpus} GPUs{borrowed} (quota {team.quota_gpus}); "
+            f"team {team.team}: {counted(team.gpus, 'GPU')}{borrowed} (quota {team.quota_gpus}); "
             f"worth {team.worth:.4f}, within its quota {team.worth_at_quota:.4f}"
         )
     for slack in proof.deadlines:

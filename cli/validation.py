@@ -18,6 +18,7 @@ from libra_plan.planner.manifests.emitted import INDEX
 from libra_plan.planner.manifests.manifest import KIND
 from libra_plan.planner.manifests.store import CURRENT
 from libra_plan.profiles.catalog import ProfilesFolder, load_cluster, load_folder, load_profile
+from libra_plan.profiles.counting import counted
 from libra_plan.profiles.document import read_document, shown
 from libra_plan.profiles.schema import ClusterFile
 
@@ -60,7 +61,7 @@ def _manifest(path: Path) -> Iterator[str]:
     gpus = {gpu for task in manifest.spec.tasks for role in task.roles for r in role.replicas for gpu in r}
     yield (
         f"{path}: manifest {manifest.metadata.name}, generation {manifest.metadata.generation}, "
-        f"{len(manifest.spec.tasks)} tasks on {len(gpus)} GPUs: sound"
+        f"{counted(len(manifest.spec.tasks), 'task')} on {counted(len(gpus), 'GPU')}: sound"
     )
 
 

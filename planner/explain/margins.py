@@ -18,6 +18,7 @@ from libra_plan.planner.solvers.lp import lp_bound, lp_prices, lp_worst_bound
 from libra_plan.planner.solvers.rows import master_rows
 from libra_plan.planner.solvers.solve import solve
 from libra_plan.planner.solvers.worth import TaskCandidates, candidates_of
+from libra_plan.profiles.counting import counted
 
 __all__ = ["LimitGain", "NextBest", "OneMoreGpu", "gains_of_limits", "next_best", "one_more_gpu"]
 
@@ -242,7 +243,7 @@ def _way(plan: Plan, running: RunningTask) -> str:
         " | ".join(" + ".join(f"{c.role} {c.option.form}" for c in pool.choices) for pool in phase.pools)
         for phase in running.column.phases
     ]
-    return f"{' ; '.join(phases)} on {running.column.gpus} GPUs{_shared(plan, running.task)}"
+    return f"{' ; '.join(phases)} on {counted(running.column.gpus, 'GPU')}{_shared(plan, running.task)}"
 
 
 def _shared(plan: Plan, task: str) -> str:

@@ -115,9 +115,10 @@ def _notes(column: Column, bottleneck: str) -> tuple[str, ...]:
     for phase in column.phases:
         for pool in phase.pools:
             if pool.memory_mode is MemoryMode.SLEEP:
-                names = ", ".join(choice.role for choice in pool.choices)
+                names = [choice.role for choice in pool.choices]
+                puts = "puts its state" if len(names) == 1 else "put their state"
                 notes.append(
-                    f"{names} put their state to host memory in turn: together it does not pay to stay"
+                    f"{', '.join(names)} {puts} to host memory in turn: together it does not pay to stay"
                 )
             for choice in pool.choices:
                 if choice.role == bottleneck:

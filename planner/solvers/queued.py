@@ -31,6 +31,7 @@ from libra_plan.planner.solvers.host_room import NO_ROOM
 from libra_plan.planner.solvers.master import Search
 from libra_plan.planner.solvers.rows import At, Choice, Row, must_run_row
 from libra_plan.planner.solvers.worth import TaskCandidates
+from libra_plan.profiles.counting import counted
 
 __all__ = ["queued_tasks"]
 
@@ -118,8 +119,8 @@ def _outweighed(search: Search, t: int, alone: dict[object, bool]) -> QueuedTask
     return QueuedTask(
         task.id,
         "worth",
-        f"{task.id}: would run on {entries[smallest].column.gpus} GPUs, but no plan was found that is worth "
-        "more with it; raise its weight or add GPUs",
+        f"{task.id}: would run on {counted(entries[smallest].column.gpus, 'GPU')}, but no plan was found "
+        "that is worth more with it; raise its weight or add GPUs",
     )
 
 
@@ -145,13 +146,14 @@ def _cannot_run(cluster: Cluster, task: Task) -> QueuedTask:
         return QueuedTask(
             task.id,
             "limits",
-            f"{task.id}: its own limits leave no way to run on {gpus} GPUs: {', '.join(_own_limits(task))}",
+            f"{task.id}: its own limits leave no way to run on {counted(gpus, 'GPU')}: "
+            f"{', '.join(_own_limits(task))}",
         )
     return QueuedTask(
         task.id,
         "capacity",
-        f"{task.id}: needs {needed} GPUs with every role apart in its smallest form, or one pool whose "
-        f"memory its roles fit together; the cluster has {gpus} usable GPUs in nodes of "
+        f"{task.id}: needs {counted(needed, 'GPU')} with every role apart in its smallest form, or one pool "
+        f"whose memory its roles fit together; the cluster has {counted(gpus, 'usable GPU')} in nodes of "
         f"{', '.join(str(n) for each in classes.values() for n in sorted(set(each.node_gpus)))}"
         f"{_left_out(cluster)}",
     )
@@ -184,7 +186,7 @@ def _not_worth_it(each: TaskCandidates, t: int, choice: Choice, search: Search |
     name = each.task.id
     smallest = min(entry.column.gpus for entry in each.candidates)
     if search is None:
-        return QueuedTask(name, "capacity", f"{name}: needs {smallest} GPUs; none could be placed")
+        return QueuedTask(name, "capacity", f"{name}: needs {counted(smallest, 'GPU')}; none could be placed")
     must_run = must_run_row("must-run", search.tasks, t)
     worth = {
         (u, c): entry.worth
@@ -202,7 +204,7 @@ def _not_worth_it(each: TaskCandidates, t: int, choice: Choice, search: Search |
             return QueuedTask(name, code, f"{name}: {_BLOCKED[code].format(smallest=smallest)}")
         if forced.infeasible and _alone_unplaceable(search, t):
             return QueuedTask(name, "cpu", f"{name}: {_ALONE}")
-        return QueuedTask(name, "capacity", f"{name}: needs {smallest} GPUs; none could be placed")
+        return QueuedTask(name, "capacity", f"{name}: needs {counted(smallest, 'GPU')}; none could be placed")
     now = sum(search.tasks[u].candidates[c].worth for u, c in choice.items())
     if _only_money_is_missing(search, must_run, worth, now):
         return QueuedTask(name, "budget", f"{name}: {_BLOCKED['budget'].format(smallest=smallest)}")
@@ -222,7 +224,7 @@ def _not_worth_it(each: TaskCandidates, t: int, choice: Choice, search: Search |
     return QueuedTask(
         name,
         "worth",
-        f"{name}: would run on {runs_in.column.gpus} GPUs, but the "
+        f"{name}: would run on {counted(runs_in.column.gpus, 'GPU')}, but the "
         f"plan would then be worth {then:.3f} instead of {now:.3f}; raise its weight, add GPUs "
         "or let --policy max-min serve everybody",
     )

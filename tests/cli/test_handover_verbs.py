@@ -155,7 +155,7 @@ def test_a_difference_has_an_exit_code_of_its_own(call, work, tmp_path):
     handover_cases.wait_for(lambda: call("status").code == 6)
     ran = call("status")
     assert "missing-role: " in ran.out
-    assert "what runs is not what was planned; got 1 differences: missing-role: " in ran.err
+    assert "what runs is not what was planned; got 1 difference, named above; " in ran.err
 
 
 def test_a_hand_over_that_was_left_is_continued_or_called_off(call, work, tmp_path):
