@@ -11,7 +11,7 @@ from libra_plan.cli import render
 from libra_plan.cli.faults import writing
 from libra_plan.cli.inputs import read_manifest_at
 from libra_plan.cli.plan_verbs import Form
-from libra_plan.errors import InputError, LaunchError, ProfileError
+from libra_plan.errors import InputError, LaunchError, ProfileError, few
 from libra_plan.profiles.counting import counted
 
 if TYPE_CHECKING:
@@ -59,6 +59,12 @@ _STATUS = (
     "Exit code 6 when there is a difference."
 )
 _STOP = "Save and stop everything that runs here.\n\nExample: libra-plan stop --yes"
+
+
+_ENDED = "{} ended by itself, and no step starts it again"
+_AGAIN = (
+    "see its log; `libra-plan stop --yes`, then `libra-plan launch MANIFEST --detach --yes` start all again"
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -159,14 +165,21 @@ def _report(
         for line in _costs(report):
             render.print_text(line)
     if report.outcome is None:
-        render.note("dry run: nothing was touched; --yes takes these steps")
-    elif report.outcome == "new":
+        moves = any(step.action != "keep" for step in report.steps)
+        render.note(f"dry run: nothing was touched{'; --yes takes these steps' if moves else ''}")
+        if report.ended:
+            render.note(f"warning: {_ENDED.format(few(report.ended))}; {_AGAIN}")
+    elif report.outcome == "new" and not report.ended:
         render.note(f"done: {report.running or 'nothing'} runs on {report.node or 'this host'}")
+    elif report.outcome == "new":
+        raise LaunchError(_ENDED.format(few(report.ended)), way_out=_AGAIN)
     else:
         raise LaunchError(_ending(report), got=report.reason or None, way_out=_way_out(report))
 
 
 def _ending(report: HandOverReport) -> str:
+    if report.outcome == "old" and report.running is None:
+        return "not every role could be started, so nothing runs"
     said = {
         "old": "the hand-over was called off, and what ran before runs again",
         "stuck": "the hand-over failed, and so did the way back: what runs is neither plan",
@@ -176,6 +189,8 @@ def _ending(report: HandOverReport) -> str:
 
 
 def _way_out(report: HandOverReport) -> str:
+    if report.outcome == "old" and report.running is None:
+        return "mend what is named, then start again"
     if report.outcome == "old":
         return "see the logs of what failed, then apply a new plan"
     if report.outcome == "stuck":
@@ -251,12 +266,27 @@ def status(folder: Folder = RUN_FOLDER, form: FormOption = Form.TABLE) -> None:
         raise LaunchError(
             "what runs is not what was planned",
             got=f"{counted(len(report.differences), 'difference')}, named above",
-            way_out="see `libra-plan status`; `libra-plan apply` moves to a plan",
+            way_out=_remedy({one.kind for one in report.differences}),
         )
 
 
+def _remedy(kinds: set[str]) -> str:
+    """Say what helps: `apply` starts no role that has ended, nor does it stop what is not its own."""
+    if "unfinished" in kinds:
+        return "`libra-plan apply --yes` goes on, `libra-plan apply --back --yes` calls it off"
+    if kinds & {"missing-role", "missing-rank"}:
+        return _AGAIN
+    if "wrong-generation" in kinds:
+        return "`libra-plan apply MANIFEST --yes` moves to a plan"
+    return "stop the processes named above, unless you want them there"
+
+
 def _print_status(report: StatusReport) -> None:
-    if report.generation is None:
+    if report.foreground is not None:
+        render.print_text(f"a foreground launch is at work (pid {report.foreground}); Ctrl-C there stops it")
+    elif report.generation is None and report.stopped_at is not None:
+        render.print_text(f"nothing runs: stopped at {report.stopped_at}")
+    elif report.generation is None:
         render.print_text("nothing was started here")
     else:
         rows = [

@@ -14,7 +14,10 @@ from libra_plan.planner.manifests.tasks import runs_on_as
 
 __all__ = ["refuse_elsewhere", "refuse_open", "refuse_stale", "refuse_unsafe"]
 
-_FROM_WHAT_RUNS = "solve again from what runs: libra-plan solve … --from"
+_FROM_WHAT_RUNS = (
+    "solve again from what runs: libra-plan solve … --from RUN, where RUN is the --folder it runs in, "
+    "or stop it first with `libra-plan stop --yes`"
+)
 
 
 def refuse_open(state: State) -> None:

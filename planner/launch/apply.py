@@ -19,7 +19,7 @@ from libra_plan.errors import InputError, LaunchError
 from libra_plan.planner.handover import checks, costs, moves
 from libra_plan.planner.handover import records as r
 from libra_plan.planner.handover.goal import Deadlines, Goal
-from libra_plan.planner.handover.journal import Journal, open_journal, read_journal
+from libra_plan.planner.handover.journal import JOURNAL, Journal, open_journal, read_journal
 from libra_plan.planner.handover.plans import keep_plan, read_plan
 from libra_plan.planner.handover.state import State, state_of
 from libra_plan.planner.launch import host
@@ -30,7 +30,7 @@ from libra_plan.planner.manifests.agents import AgentOptions, agents_of
 from libra_plan.planner.manifests.check import require_sound
 from libra_plan.planner.manifests.document import manifest_to_json
 from libra_plan.planner.manifests.manifest import Manifest, NodeEntry, Transition
-from libra_plan.planner.manifests.store import CURRENT, lock_folder
+from libra_plan.planner.manifests.store import CURRENT, LOCK, lock_folder
 from libra_plan.profiles.durable import write_atomically
 from libra_plan.profiles.switch_costs import STORE, SwitchRecord
 
@@ -57,7 +57,8 @@ class Settings:
 class HandOverReport:
     """What would be done, or what was: `outcome` is None (dry run), `new`, `old`, `stuck` or `left`.
 
-    `left`: a second signal ended the supervisor; the next one goes on where it was.
+    `left`: a second signal ended the supervisor; the next one goes on where it was. `ended` are roles
+    (`task/role`) of kept tasks that had ended by themselves: no step starts those again.
     """
 
     node: str
@@ -67,6 +68,7 @@ class HandOverReport:
     running: str | None = None
     costs: tuple[SwitchRecord, ...] = ()
     notes: tuple[str, ...] = ()
+    ended: tuple[str, ...] = ()
 
 
 def apply(
@@ -96,6 +98,8 @@ def apply(
 
 def stop(*, folder: Path, dry_run: bool = True, settings: Settings | None = None) -> HandOverReport:
     """Save and stop everything that runs here; it can be started again with `apply`."""
+    if not dry_run and not any((folder / name).exists() for name in (JOURNAL, LOCK, host.STATE_FILE)):
+        return HandOverReport("", (), "new")  # nothing was ever started there, and nothing is made there
     with _run(folder, None, dry_run, settings or Settings()) as run:
         if run.state.open and run.state.target is None:
             return run.go_on(back=False)
@@ -130,10 +134,10 @@ def _run(folder: Path, node: str | None, dry_run: bool, settings: Settings) -> I
         if node is not None and state.node not in ("", node):
             raise LaunchError("the folder belongs to another node", got=node, allowed=state.node)
         checks.refuse_elsewhere(state, socket.gethostname(), force=settings.force)
+        host.refuse_survivors(host.read_state(folder))  # a dry run offers nothing that would be refused
         if dry_run:
             yield _Run(folder, state, None, settings)
             return
-        host.refuse_survivors(host.read_state(folder))
         journal = open_journal(folder, boot_clock=settings.boot_clock, utc_clock=settings.utc_clock)
         for line in journal.notes:
             settings.tell(line)
@@ -174,7 +178,7 @@ class _Run:
         arriving = {step.task for step in steps if step.action not in ("keep", "stop")}
         agents = [agent for (task, _), agent in new.agents.items() if task in arriving]
         if self.journal is None:
-            return HandOverReport(here.id, steps)
+            return HandOverReport(here.id, steps, ended=self.ended(steps))
         host.check_visible(here, agents, inherited)
         host.check_programs(agents, inherited)
         host.check_gpus_free(
@@ -203,6 +207,13 @@ class _Run:
             supervisor.settle()
             supervisor.go_back(self.state.reason or "called off", force=self.settings.force)
         return self.carry_out(supervisor)
+
+    def ended(self, steps: tuple[Transition, ...]) -> tuple[str, ...]:
+        """Name the roles of tasks that these steps keep whose process has ended."""
+        kept = {step.task for step in steps if step.action == "keep"}
+        live = live_starts(self.state.processes)
+        gone = [one for one in self.state.processes if one.task in kept and one.start not in live]
+        return tuple(f"{one.task}/{one.role}" for one in gone)
 
     def show_running(self, state: State) -> None:
         """Keep what runs as the folder's manifest, so that `solve --from FOLDER` plans from it."""
@@ -256,4 +267,5 @@ class _Run:
             state.running,
             measured,
             supervisor.journal.notes,
+            _Run(self.folder, state, None, self.settings).ended(steps),
         )

@@ -15,6 +15,7 @@ from libra_plan.planner.handover.journal import read_journal
 from libra_plan.planner.handover.plans import read_plan
 from libra_plan.planner.handover.state import Process, State, state_of
 from libra_plan.planner.launch import host
+from libra_plan.planner.launch.host import LaunchState, still_runs
 from libra_plan.planner.launch.processes import START_MARK, live_starts
 from libra_plan.planner.manifests.agents import Agent, AgentOptions, agents_of
 from libra_plan.planner.manifests.manifest import Manifest
@@ -52,7 +53,10 @@ class RoleStatus:
 
 @dataclass(frozen=True)
 class StatusReport:
-    """What should run here, what does, and where they differ. `unfinished` tells of an open hand-over."""
+    """What should run here, what does, and where they differ. `unfinished` tells of an open hand-over.
+
+    `stopped_at` (UTC) is when all was stopped, if it was; `foreground` the pid of a launch that is at work.
+    """
 
     node: str
     generation: int | None
@@ -61,6 +65,8 @@ class StatusReport:
     differences: tuple[Difference, ...]
     unfinished: str = ""
     notes: tuple[str, ...] = ()
+    stopped_at: str | None = None
+    foreground: int | None = None
 
 
 @dataclass(frozen=True)
@@ -81,7 +87,9 @@ def status(
     options: AgentOptions | None = None,
 ) -> StatusReport:
     """Look at the processes and GPUs of a run; nothing is touched."""
-    state = state_of(read_journal(folder))
+    journal = read_journal(folder)
+    state = state_of(journal)
+    foreground, left = _foreground(host.read_state(folder))
     plan = None if state.running is None else read_plan(folder, state.running)
     agents = _agents(plan, state.node, options)
     seen = _seen(state.launch_id)
@@ -98,6 +106,7 @@ def status(
     unfinished = _unfinished(state)
     differences = (
         *((Difference("unfinished", "hand-over", unfinished),) if unfinished else ()),
+        *left,
         *_roles(state, plan, agents),
         *_extra(state, agents, seen),
         *_visible(state, agents, seen),
@@ -112,6 +121,23 @@ def status(
         differences=differences,
         unfinished=unfinished,
         notes=notes,
+        stopped_at=journal[-1].at if journal and not state.open and plan is None else None,
+        foreground=foreground,
+    )
+
+
+def _foreground(launched: LaunchState | None) -> tuple[int | None, tuple[Difference, ...]]:
+    """Give the pid of the launch whose roles run in the foreground; those of one that is gone are extra."""
+    live = [one for one in launched.agents if still_runs(one.pid, one.start_time)] if launched else []
+    if launched is None or not live:
+        return None, ()
+    pid = int(launched.launch_id.partition("-")[0])
+    with suppress(psutil.Error):
+        if launched.launch_id.startswith(f"{pid}-{psutil.Process(pid).create_time():.2f}-"):
+            return pid, ()
+    said = f"of a launch that is gone (pid {pid}) runs yet"
+    return None, tuple(
+        Difference("extra-process", f"{one.task}/{one.role}", f"pid {one.pid} {said}") for one in live
     )
 
 

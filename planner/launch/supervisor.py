@@ -21,6 +21,7 @@ from libra_plan.planner.handover.moves import Act, Action
 from libra_plan.planner.handover.state import Process, after, state_of
 from libra_plan.planner.launch import host, processes
 from libra_plan.planner.launch.host import GpuCheck, GpuState
+from libra_plan.planner.launch.role_logs import telling_line
 from libra_plan.planner.launch.roles import hold_role, intent_of
 from libra_plan.planner.manifests.agents import Agent
 from libra_plan.planner.manifests.manifest import Manifest, NodeEntry, Transition
@@ -198,7 +199,7 @@ class Supervisor:
     def fail(self, action: Action, reason: str) -> bool:
         """Note that a step cannot be done; on the way there that calls the hand-over off."""
         told = f"{action.step.id}: {reason}"
-        self.tell(told)
+        self.tell(f"{action.step.id}: failed")  # the reason is told once, when all is over
         self.withdraw(action.step.task)
         self.record(r.StepFailed(step=action.step.id, reason=told))
         if not self.state.back:
@@ -212,7 +213,7 @@ class Supervisor:
             self.withdraw(task)
         steps = self.steps_to(self.old)
         self.record(r.Back(reason=reason, steps=steps, force=force))
-        self.tell(f"going back: {reason}")
+        self.tell("going back")
 
     def withdraw(self, task: str) -> None:
         """Let a task go on that was asked to save, unless it is being stopped."""
@@ -376,7 +377,7 @@ class Supervisor:
         live = self.live()
         dead = [one for one in arriving if one.start not in live and processes.status_of(one) != 0]
         if dead:
-            names = ", ".join(f"{one.task}/{one.role} (see {one.log})" for one in dead)
+            names = ", ".join(map(_ended, dead))
             return self.fail(action, f"it ended as soon as it was started: {names}")
         reports = [checkpoints.marks_of(Path(one.progress)) for one in arriving if one.start in live]
         cold = any(marks and "warm" not in marks for marks in reports)
@@ -387,3 +388,8 @@ class Supervisor:
             return False
         self.record(r.Through(step=action.step.id))
         return True
+
+
+def _ended(role: Process) -> str:
+    said = telling_line(Path(role.log))
+    return f"{role.task}/{role.role}" + (f": {said}" if said else "") + f" (see {role.log})"

@@ -18,6 +18,7 @@ from libra_plan.profiles.durable import write_atomically
 
 __all__ = [
     "CURRENT",
+    "LOCK",
     "Stored",
     "generation_file",
     "lock_folder",
@@ -27,6 +28,7 @@ __all__ = [
 ]
 
 CURRENT = "manifest.json"
+LOCK = ".lock"
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ def write_files(folder: Path, files: Mapping[str, str]) -> None:
 
 
 @contextmanager
-def lock_folder(folder: Path, name: str = ".lock") -> Iterator[None]:
+def lock_folder(folder: Path, name: str = LOCK) -> Iterator[None]:
     """Hold a folder's lock; the kernel gives it back when the process ends, however it ends."""
     path = folder / name
     with path.open("ab") as file:

@@ -117,8 +117,11 @@ def first_to_last(call, work, tmp_path):
     stopped = call("stop", "--yes")
     assert stopped.code == 0, stopped.err
     assert "took: drain" in stopped.out
-    assert call("status").out == "nothing was started here\n"
-    assert call("stop").out == "nothing to do\n"
+    looked = call("status")
+    assert (looked.code, looked.out.startswith("nothing runs: stopped at 20")) == (0, True)
+    again = call("stop", "--yes")
+    assert (again.code, again.out) == (0, "nothing to do\n")
+    assert "dry run" not in again.err
 
 
 def actions(tmp_path):
@@ -155,6 +158,17 @@ def test_a_difference_has_an_exit_code_of_its_own(call, work, tmp_path):
     handover_cases.wait_for(lambda: call("status").code == 6)
     ran = call("status")
     assert "missing-role: " in ran.out
+    assert "`libra-plan stop --yes`, then `libra-plan launch MANIFEST --detach --yes`" in ran.err
+    words = ("apply", "run", "--allow-unknown-gpus")
+    offered = call(*words)
+    assert "/reward-model ended by itself" in offered.err
+    assert "takes these steps" not in offered.err
+    applied = call(*words, "--yes")
+    assert applied.code == 6
+    assert "/reward-model ended by itself, and no step starts it again" in applied.err
+    assert call("stop", "--yes").code == 0
+    assert call("launch", "run", "--allow-unknown-gpus", "--detach", "--yes").code == 0
+    assert call("status").code == 0
     assert "what runs is not what was planned; got 1 difference, named above; " in ran.err
 
 
@@ -222,3 +236,27 @@ def test_garbled_costs_of_moves_hide_no_hand_over(call, work, tmp_path):
     assert "this is no record of a move" in ran.err
     assert "done: sha256:" in ran.err
     assert call("stop", "--yes").code == 0
+
+
+def test_a_first_start_that_fails_tells_the_cause_once(call, work, tmp_path):
+    """Nothing ran before, so nothing runs again; what the role said last is the reason."""
+    text = (work / "workload.yaml").read_text()
+    (work / "workload.yaml").write_text(text.replace(f"- {tmp_path}\n", f"- {tmp_path}\n    - dies\n", 1))
+    solve(call, work)
+    failed = call("launch", "run", "--allow-unknown-gpus", "--detach", "--yes")
+    assert failed.code == 6
+    assert "not every role could be started, so nothing runs; got start:" in failed.err
+    assert failed.err.count("it ended as soon as it was started") == 1
+    assert "runs again" not in failed.err
+    assert failed.err.count("ValueError: no such model (see ") == 1
+
+
+def test_a_stop_where_nothing_was_started_makes_nothing(call, tmp_path):
+    """An empty folder stays empty, and --yes is not asked for again."""
+    (tmp_path / "empty").mkdir()
+    for folder in ("empty", "none"):
+        ran = call("stop", "--yes", "--folder", folder)
+        assert (ran.code, ran.out) == (0, "nothing to do\n")
+        assert "dry run" not in ran.err
+    assert list((tmp_path / "empty").iterdir()) == []
+    assert not (tmp_path / "none").exists()

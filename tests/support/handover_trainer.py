@@ -90,6 +90,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, ended)
     libra_plan.report("loading")
     if "dies" in sys.argv:
+        print("ValueError: no such model", file=sys.stderr, flush=True)
         sys.exit(7)
     locks = [lock(gpu) for gpu in GPUS]
     if ROLE != "rollout" and RANK in (None, "0"):

@@ -135,7 +135,10 @@ def test_a_new_generation_that_dies_brings_the_old_one_back(lab):
     old = begin(lab, OLD)
     report = move(lab, lab.manifest(NEW, old, words={"b": ["dies"]}))
     assert (report.outcome, report.running) == ("old", old.metadata.digest)
-    assert "resize:b: it ended as soon as it was started: b/actor (see " in report.reason
+    assert (
+        "resize:b: it ended as soon as it was started: b/actor: ValueError: no such model (see "
+        in report.reason
+    )
     assert lab.faults() == []
     assert lab.runs(old) == []
     assert read_manifest(lab.run / "manifest.json") == old

@@ -173,3 +173,37 @@ def test_roles_of_another_host_are_said_to_be_out_of_sight(lab, monkeypatch):
     assert f"roles were started on {here} and cannot be seen from here" in look(lab).notes
     with pytest.raises(LaunchError, match="on another host"):
         stop(folder=lab.run, settings=lab.settings())
+
+
+def test_a_launch_in_the_foreground_is_seen_while_it_is_at_work(tmp_path):
+    """Who looks from another terminal must not be told that nothing was started, nor be offered a start."""
+    with subprocess.Popen(["sleep", "60"]) as role:
+        try:
+            agent = host.AgentState(
+                task="a",
+                role="actor",
+                generation=1,
+                pid=role.pid,
+                start_time=host.start_time_of(role.pid),
+                log="a.log",
+            )
+            own = psutil.Process()
+            here = host.LaunchState(
+                launch_id=f"{own.pid}-{own.create_time():.2f}-1.0",
+                manifest_digest="sha256:0",
+                generation=1,
+                node="n0",
+                agents=(agent,),
+            )
+            host.write_state(tmp_path, here)
+            seen = status(tmp_path, cards=no_cards)
+            assert (seen.foreground, seen.differences) == (own.pid, ())
+            with pytest.raises(LaunchError, match="still run"):
+                stop(folder=tmp_path)
+            host.write_state(tmp_path, msgspec.structs.replace(here, launch_id=f"{own.pid}-1.00-1.0"))
+            seen = status(tmp_path, cards=no_cards)
+            assert seen.foreground is None
+            assert [(one.kind, one.where) for one in seen.differences] == [("extra-process", "a/actor")]
+        finally:
+            role.kill()
+    assert status(tmp_path, cards=no_cards).differences == ()
