@@ -36,6 +36,7 @@ from libra_plan.profiles.counting import counted
 __all__ = ["queued_tasks"]
 
 _EXPLAIN_S = 1.0  # an explanation is worth a second, not the whole limit
+_EXPLAIN_ALL_S = 3.0  # and all of them together a little more: a solve may not go on long past its limit
 _TRIED = 200  # candidates that are placed one by one to say why nothing runs
 _ALONE = "GPUs suffice, but CPU cores, host memory or pinned GPUs do not"
 _WEIGHED = 8  # tasks whose waiting is explained by a solve of its own; of more, the others are told plainly
@@ -47,6 +48,11 @@ def queued_tasks(search: Search, choice: Choice, asked: Search | None) -> list[Q
     waiting = len(search.tasks) - len(choice)
     weighed = _WEIGHED if search.focus is not None and waiting > _WEIGHED else 0  # a solve each takes long
     alone: dict[object, bool] = {}
+    ends = search.budget.clock() + _EXPLAIN_ALL_S
+
+    def late() -> bool:
+        return not search.params.deterministic and search.budget.clock() > ends
+
     jointly = {member for t in choice for member in search.tasks[t].members}
     for t, each in enumerate(search.tasks):
         if t in choice or t in jointly or each.members:
@@ -61,6 +67,8 @@ def queued_tasks(search: Search, choice: Choice, asked: Search | None) -> list[Q
             and _alone_unplaceable(search, t)
         ):
             told = QueuedTask(each.task.id, "cpu", f"{each.task.id}: {_ALONE}")
+        if told is None and asked is not None and late():
+            told = _not_known(each.task.id)
         if told is None:
             weighed += 1
             told = _not_worth_it(each, t, choice, asked)
@@ -264,7 +272,7 @@ def _blocking(search: Search, must_run: Row) -> str | None:
 
 
 def _not_known(name: str) -> QueuedTask:
-    reason = f"{name}: the search ended before a plan with it was weighed; raise --time-limit"
+    reason = f"{name}: time ended before a plan with it was weighed; raise --time-limit, or add GPUs"
     return QueuedTask(name, "time", reason)
 
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 
 from libra_plan.planner.plan import Pass, TeamShare
 from libra_plan.planner.problem import Problem, Quota
-from libra_plan.planner.solvers.master import Search
+from libra_plan.planner.solvers.baselines import greedy
+from libra_plan.planner.solvers.master import Placed, Search
 from libra_plan.planner.solvers.policies.base import Outcome
 from libra_plan.planner.solvers.policies.requirements import require
 from libra_plan.planner.solvers.policies.throughput import Throughput, best_sum
@@ -33,10 +34,15 @@ class FairShare(Throughput):
         limits = _quota_rows(search)
         search.rows += limits
         require(search, None)
-        within = best_sum(search, None)
+        by_hand = greedy(search.tasks, search.rows)
+        within = best_sum(search, by_hand)
+        if (
+            within.placed is None and not within.infeasible
+        ):  # the limit has passed: a split by hand, or nothing
+            within = replace(within, placed=search.place_most(by_hand) or Placed({}, {}))
         at_quota = _pass("quota", search, within)
         search.rows[:] = [row for row in search.rows if row not in limits and row.code != "latency"]
-        if within.placed is None:  # the limit has passed: nothing is known that quotas would give
+        if within.placed is None:
             return within
         floors = _worths(search, within.placed.choice)
         required = require(_floored(search, floors), within.placed.choice)
