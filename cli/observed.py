@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from libra_plan.cli import render
+from libra_plan.profiles.counting import counted
 
 if TYPE_CHECKING:
     from libra_plan.models.corrections_file import CorrectionsFile
-    from libra_plan.planner.problem import Problem
+    from libra_plan.planner.problem import Problem, StageOption
 
 __all__ = ["Observed", "read_observed"]
 
@@ -31,17 +33,30 @@ class Observed:
         for key, known in self.file.by_role.items():
             if key not in roles:
                 render.note(f"warning: {self.path} corrects {key[0]}/{key[1]}, which the workload has not")
-            elif any(f"corrected {known.words}" in option.notes for option in roles[key].options):
-                render.note(f"corrected: {key[0]}/{key[1]} {known.words}")
+            elif corrected := [o for o in roles[key].options if f"corrected {known.words}" in o.notes]:
+                render.note(f"corrected: {key[0]}/{key[1]} {known.words}{_outside(corrected)}")
             else:
                 render.note(f"not corrected: {key[0]}/{key[1]}: {_why(known.state.known)}")
         return replace(problem, input_digests={**problem.input_digests, CORRECTIONS: self.sha256})
 
 
+def _outside(corrected: Sequence[StageOption]) -> str:
+    """Say how many of the options lie where the factor was not seen."""
+    from libra_plan.models.corrections_file import INSIDE
+
+    outside = sum(option.time_s.origin not in INSIDE for option in corrected)
+    if not outside:
+        return ""
+    return (
+        f"; {outside} of its {counted(len(corrected), 'option')} lie outside what was measured: same factor, "
+        "and bounds that hold none of it"
+    )
+
+
 def _why(known: bool) -> str:
     if not known:
         return "too few windows were compared"
-    return "none of its options is in what was measured on that GPU class with that profile"
+    return "none of its options is on that GPU class with that profile"
 
 
 def read_observed(named: Path | None, out: Path | None) -> Observed | None:

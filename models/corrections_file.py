@@ -19,7 +19,7 @@ __all__ = ["CORRECTIONS", "INSIDE", "CorrectionsFile", "RoleCorrection", "read_c
 
 CORRECTIONS = "corrections.json"
 INSIDE = (Origin.MEASURED, Origin.INTERPOLATED)
-"""Where a cost model is corrected: inside what was measured. Outside, its error is another one."""
+"""Where a cost model is compared with what is seen: outside what was measured its own error is in it, too."""
 
 
 class RoleCorrection(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -56,15 +56,16 @@ class RoleCorrection(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         )
 
     def corrected(self, time_s: Estimate, layout: Layout) -> Estimate | None:
-        """Multiply a stage time; None where there is nothing to correct, or no right to.
+        """Multiply a stage time; None while too little is known.
 
-        Another layout than the observed one gets the same factor, and bounds that hold none of it
-        for possible, too.
+        Another layout than the observed one, and a time that is extrapolated or assumed, get the same
+        factor, and bounds that hold none of it for possible, too: left as they are they would look
+        better than what was seen, and be chosen for it.
         """
-        if not self.state.known or time_s.origin not in INSIDE:
+        if not self.state.known:
             return None
         low, high = self.state.bounds
-        if layout != self.layout:
+        if layout != self.layout or time_s.origin not in INSIDE:
             low, high = min(low, 1.0), max(high, 1.0)
         return replace(
             time_s, value=time_s.value * self.state.factor, low=time_s.low * low, high=time_s.high * high

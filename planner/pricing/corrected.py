@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from libra_plan.models.corrections_file import CorrectionsFile, RoleCorrection
+from libra_plan.models.corrections_file import INSIDE, CorrectionsFile, RoleCorrection
 from libra_plan.models.sharing import whole_class
 from libra_plan.planner.problem import Role, Sharing, StageOption
 
@@ -50,6 +50,8 @@ def _corrected(option: StageOption, known: RoleCorrection) -> StageOption:
     layout = known.layout if all(each == known.layout for each in option.layouts) else option.layout
     time_s = known.corrected(option.time_s, layout)
     if time_s is None:
-        said = f"not corrected by what was observed: its time is {option.time_s.origin.value}"
-        return replace(option, notes=(*option.notes, said))
-    return replace(option, time_s=time_s, notes=(*option.notes, f"corrected {known.words}"))
+        return option
+    said = [f"corrected {known.words}"]
+    if time_s.origin not in INSIDE:
+        said.append(f"not seen where times are {time_s.origin.value}: bounds hold no correction for possible")
+    return replace(option, time_s=time_s, notes=(*option.notes, *said))

@@ -57,8 +57,8 @@ def price(
     `seed` sets the order in which trajectories meet prompts and replicas. `allow_prior` lets models
     answer outside what was measured, with wider bounds. `at_steps_ahead` prices the step so many
     steps from now, with responses as long as each task's `history_tokens` foretell. `corrections`
-    multiply the stage times of the roles they were observed for, inside what was measured. `moves`
-    holds recorded costs of moving tasks.
+    multiply the stage times of the roles they were observed for. `moves` holds recorded costs of
+    moving tasks.
     """
     if folder.workload is None:
         raise WorkloadError("the folder has no workload.yaml", got=str(folder.path), way_out="write one")

@@ -39,9 +39,13 @@ def test_another_layout_may_be_as_the_model_says():
 
 
 @pytest.mark.parametrize("origin", [Origin.EXTRAPOLATED, Origin.ASSUMED])
-def test_outside_what_was_measured_nothing_is_corrected(origin):
-    """There the model's own error is another one."""
-    assert known().corrected(time_s(origin), Layout()) is None
+def test_outside_what_was_measured_the_factor_is_likely_but_not_known(origin):
+    """Left uncorrected it would look better than what was seen; its bounds hold both, its origin stays."""
+    corrected = known().corrected(time_s(origin), Layout())
+    assert corrected.value == pytest.approx(12.0)
+    assert (corrected.low, corrected.origin) == (9.0, origin)
+    faster = known(0.5).corrected(time_s(origin), Layout())
+    assert (faster.value, faster.high) == (pytest.approx(5.0), 11.0)
 
 
 def test_too_little_known_corrects_nothing():

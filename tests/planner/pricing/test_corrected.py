@@ -1,8 +1,10 @@
-"""Corrections in the planner's prices: inside what was measured, for the right profile, and told."""
+"""Corrections in the planner's prices: for all options of the role, for the right profile, and told."""
 
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from libra_plan.models.correction import Correction, observe
 from libra_plan.models.corrections_file import CorrectionsFile, RoleCorrection
@@ -45,11 +47,23 @@ def test_measured_options_are_multiplied_and_say_so():
     assert "10 windows" in only.notes[1]
 
 
-def test_options_outside_what_was_measured_stay_and_say_so():
-    """Nothing was observed of how the model is off there."""
+def test_options_outside_what_was_measured_are_corrected_and_say_that_it_was_not_seen_there():
+    """A role seen to be slow must not flee to the options that nobody has seen."""
     (only,) = corrected(option(Origin.EXTRAPOLATED), corrections=file_of())
-    assert only.time_s.value == 10.0
-    assert "not corrected" in only.notes[1]
+    assert (only.time_s.value, only.time_s.origin) == (pytest.approx(15.0), Origin.EXTRAPOLATED)
+    assert only.time_s.low == 9.0
+    assert "corrected × 1.500" in only.notes[1]
+    assert "extrapolated" in only.notes[2]
+
+
+@given(st.floats(0.2, 5.0), st.lists(st.sampled_from(Origin), min_size=2, max_size=6))
+def test_a_correction_changes_no_order_among_a_roles_options(factor, origins):
+    """The factor says how slow the role is, not which number of GPUs suits it."""
+    before = [option(origin) for origin in origins]
+    after = corrected(*before, corrections=file_of(factor))
+    assert [b.time_s.value / a.time_s.value for a, b in zip(before, after, strict=True)] == pytest.approx(
+        [factor] * len(before)
+    )
 
 
 @pytest.mark.parametrize(
