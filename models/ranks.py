@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from math import log2
 from statistics import median
 
 from libra_plan.models import refusals
-from libra_plan.models.answers import Asked
+from libra_plan.models.answers import Asked, time_from
 from libra_plan.models.communication import data_parallel_ratio, gradient_bytes, ranks_s
 from libra_plan.models.curve import Curve
 from libra_plan.models.forms import Place
@@ -20,7 +21,10 @@ from libra_plan.models.states import gradients_mib, state_mib, weights_mib
 from libra_plan.profiles.schema import ProfileFile
 from libra_plan.profiles.units import MIB
 
-__all__ = ["assumed_over_ranks", "memory_over_ranks", "time_over_ranks"]
+__all__ = ["RANKS_BEYOND", "assumed_over_ranks", "memory_over_ranks", "ranks_note", "time_over_ranks"]
+
+RANKS_BEYOND = "beyond the ranks measured"
+"""How the note begins on a step over more data-parallel ranks than any that were measured."""
 
 _GATHERED_LAYERS = 2.0
 _ZERO_BUCKETS_BYTES = 2 * 5e8 * 2.0
@@ -51,6 +55,17 @@ def time_over_ranks(profile: ProfileFile, fit: LayoutFit, alone: Estimate, asked
     return Estimate(value, low, high, "s", origin, alone.rows)
 
 
+def ranks_note(measured: Collection[int], ranks: int) -> str | None:
+    """Say by how many doublings a step is on more ranks than were measured; None where it is not."""
+    most = max(measured)
+    if ranks <= most:
+        return None
+    seen = "1 rank" if most == 1 else f"up to {most} ranks"
+    doublings = f"{log2(ranks / most):.2g}"
+    more = f"{doublings} doubling{'' if doublings == '1' else 's'} more"
+    return f"{RANKS_BEYOND}: {ranks} data-parallel ranks, {seen} measured, {more}; bounds widen with each"
+
+
 def assumed_over_ranks(profile: ProfileFile, alone: Estimate, asked: Asked) -> Estimate:
     """Add the exchange of gradients to a step that was assumed, none of it hidden but for the low bound."""
     if profile.phase != "train" or asked.query.dp == 1:
@@ -72,14 +87,19 @@ def _ratio(
 
 
 def _seen(profile: ProfileFile, fit: LayoutFit, curve: Curve, asked: Asked) -> tuple[float, float]:
-    """Give the median of measured over predicted at other numbers of ranks, and the error around it."""
+    """Give the median of measured over predicted at other numbers of ranks, and the error around it.
+
+    Predicted is what is answered there without them, so that how far the curve of one rank is off, which
+    its own bounds hold, does not count a second time as an error of ranks.
+    """
     found = []
     own_link = None if profile.hardware.intra_node_gib_per_s else asked.query.link_gib_per_s
     bare = Asked(asked.name, replace(asked.query, link_gib_per_s=own_link), asked.place, asked.allow_prior)
     for other in fit.other_ranks:
         away = reach(curve, other.sample.place)
         if other.dp > fit.base_dp and away.octaves is not None and away.octaves <= 1:
-            alone = curve.value_at(other.sample.place, away.held_at)
+            there = Asked(bare.name, bare.query, other.sample.place, bare.allow_prior)
+            alone = time_from(curve, there).value
             predicted = alone * _ratio(profile, fit, curve, bare, other.sample.place, other.dp)
             found.append(other.sample.value / predicted)
     if not found:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from libra_plan.errors import RefusedError
 from libra_plan.models.fit import FittedProfile
 from libra_plan.models.parallelism import Layout
+from libra_plan.models.ranks import ranks_note
 from libra_plan.models.scoring_stage import scoring_cost
 from libra_plan.models.topology import Cluster
 from libra_plan.models.training_stage import StageCost, training_cost
@@ -127,7 +128,7 @@ class _Training(Stage):
                     allowed=f"at most the {node_gpus} of one node",
                     way_out="give inter_node_gib_per_s in the cluster file",
                 )
-            return training_cost(
+            cost = training_cost(
                 self.profile,
                 self.work.sequences,
                 budget,
@@ -137,6 +138,8 @@ class _Training(Stage):
                 shortest_tokens=shortest,
                 allow_prior=allow_prior,
             )
+            beyond = ranks_note(self.profile.measured_ranks(layout), replicas)
+            return cost if beyond is None else replace(cost, notes=(*cost.notes, beyond))
 
         return price
 

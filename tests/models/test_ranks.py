@@ -1,3 +1,5 @@
+import itertools
+
 import pytest
 from affine_profile import SHAPE, profile_file
 from fitting import fitted, points_of, shipped
@@ -8,6 +10,7 @@ from libra_plan.models.fit import Query, fit_profile
 from libra_plan.models.many import memory_many
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.quantities import Origin
+from libra_plan.models.ranks import ranks_note
 from libra_plan.models.states import state_mib
 from libra_plan.profiles.catalog import load_profile, shipped_folder
 from libra_plan.profiles.schema import Hardware
@@ -198,3 +201,31 @@ def test_an_assumed_step_is_not_free_of_the_exchange_of_gradients():
     assert two.origin is eight.origin is Origin.ASSUMED
     assert alone.value < two.value < eight.value
     assert alone.low <= two.low <= two.value <= two.high
+
+
+@pytest.mark.parametrize("model", ["0.5b", "1.5b"])
+@pytest.mark.parametrize("ranks", [4, 8, 43])
+def test_not_to_have_measured_ranks_is_never_surer_than_to_have(model, ranks):
+    """A second profile over two GPUs made 43 of them look less sure than one GPU alone did."""
+    alone = load_profile(shipped_folder() / f"h200-qwen2.5-{model}-train")
+    together = load_profile(shipped_folder() / f"h200-qwen2.5-{model}-train-ddp")
+    ask = Query(4, 2048, dp=ranks, link_gib_per_s=300.0)
+    unseen = fit_profile(alone.file, alone.points).time_s(ask)
+    seen = fit_profile(alone.file, alone.points, extra=[(together.file, together.points)]).time_s(ask)
+    assert unseen.high / unseen.value >= seen.high / seen.value
+    assert unseen.low / unseen.value <= seen.low / seen.value
+
+
+def test_bounds_widen_with_every_doubling_of_ranks_that_nobody_measured():
+    """Whether or not other ranks were measured, 64 are not known as well as two."""
+    alone = shipped("7b-train")
+    steps = [alone.time_s(Query(1, 4096, dp=dp, link_gib_per_s=300.0)) for dp in (2, 4, 8, 16, 32, 64)]
+    widths = [step.high / step.value for step in steps]
+    assert all(wider > narrower for narrower, wider in itertools.pairwise(widths))
+
+
+def test_ranks_beyond_those_measured_are_told_in_doublings():
+    """43 ranks answered from one or two must not read like three."""
+    assert ranks_note({1, 2}, 2) is None
+    assert "2 data-parallel ranks, 1 rank measured, 1 doubling more" in ranks_note({1}, 2)
+    assert "43 data-parallel ranks, up to 2 ranks measured, 4.4 doublings more" in ranks_note({1, 2}, 43)
