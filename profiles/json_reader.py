@@ -93,6 +93,8 @@ class _Reader:
             value.encode()  # a lone surrogate could not be written again
         except (json.JSONDecodeError, UnicodeEncodeError):
             raise self.fail("not valid JSON: the text is broken", position) from None
+        if "\0" in value:
+            raise self.fail("a text holds a NUL character, which no path or command can", position)
         return value, end
 
     def _scalar(self, position: int) -> tuple[ScalarValue, int]:

@@ -84,6 +84,8 @@ class _Reader:
     def _value(self, event: yaml.ScalarEvent, line: int) -> ScalarValue:
         text: str = event.value
         tag = event.tag
+        if "\0" in text:
+            raise self.builder.fail("a text holds a NUL character, which no path or command can", line)
         if tag in ("!", f"{_TAG}str") or (tag is None and not event.implicit[0]):
             return text
         if tag is not None and tag not in (f"{_TAG}{kind}" for kind in ("int", "float", "bool", "null")):

@@ -242,8 +242,9 @@ class _Run:
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
                 )
-        except OSError as problem:
-            note = f"{agent.argv[0]} cannot be started: {problem.strerror}"
+        except (OSError, ValueError) as problem:  # ValueError: a word that no process can be given
+            reason = getattr(problem, "strerror", None) or problem
+            note = f"{agent.argv[0]} cannot be started: {reason}"
             with log.open("a", encoding="utf-8") as output:
                 output.write(f"libra-plan: {note}\n")
             self._add_exit(AgentExit(agent.task, agent.role, None, _NOT_STARTED, note))

@@ -17,6 +17,7 @@ from libra_plan.profiles.document import parse_document
         ('{"a": .5}', "expected a value"),
         ('"a', "text is broken"),
         (r'"\ud800"', "text is broken"),
+        (r'{"a": "x\u0000y"}', "NUL character"),
         ('"a\nb"', "text is broken"),
         ("{} {}", "after the end"),
         ("{", "key in double quotes; got the end"),

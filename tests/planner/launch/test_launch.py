@@ -174,6 +174,15 @@ def test_a_program_that_cannot_be_run_is_told_in_its_log_and_stops_its_task(tmp_
     assert text.startswith(f"libra-plan: {broken} cannot be started: ")
 
 
+def test_a_word_that_no_process_can_be_given_is_told_like_it(tmp_path):
+    """Python raises another error for it than the system does, and the other roles ran on unwatched."""
+    task = plans.running("t", cpu=[CpuShare("a", "n0", 1)])
+    manifest = plans.manifest_of(plans.cluster(1), task, command=(sys.executable, "x\0y"))
+    report = start(manifest, tmp_path / "run")
+    assert [one.status for one in report.exits] == [127]
+    assert "embedded null byte" in report.exits[0].note
+
+
 def test_each_start_and_end_is_told_as_it_comes(tmp_path):
     """A launch runs for days; who waits must see what runs."""
     heard = []
