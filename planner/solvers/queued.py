@@ -128,7 +128,7 @@ def _outweighed(search: Search, t: int, alone: dict[object, bool]) -> QueuedTask
         task.id,
         "worth",
         f"{task.id}: would run on {counted(entries[smallest].column.gpus, 'GPU')}, but no plan was found "
-        "that is worth more with it; raise its weight or add GPUs",
+        f"that is worth more with it; {_FIRST}",
     )
 
 
@@ -221,8 +221,8 @@ def _not_worth_it(each: TaskCandidates, t: int, choice: Choice, search: Search |
         return QueuedTask(
             name,
             "worth",
-            f"{name}: could run, but a plan with it is worth no more ({then:.3f}) and the tie went to the "
-            "others; raise its weight or add GPUs",
+            f"{name}: could run, but a plan with it is worth no more ({then:.3f}), and of equals the heavier "
+            f"tasks run; {_FIRST}",
         )
     runs_in = next(
         search.tasks[u].candidates[c]
@@ -233,10 +233,13 @@ def _not_worth_it(each: TaskCandidates, t: int, choice: Choice, search: Search |
         name,
         "worth",
         f"{name}: would run on {counted(runs_in.column.gpus, 'GPU')}, but the "
-        f"plan would then be worth {then:.3f} instead of {now:.3f}; raise its weight, add GPUs "
-        "or let --policy max-min serve everybody",
+        f"plan would then be worth {then:.3f} instead of {now:.3f}; {_FIRST}, or let --policy max-min "
+        "serve everybody",
     )
 
+
+_FIRST = "add GPUs, or give it a smaller `tier` than the others under --policy priority"
+"""What brings a task in. Not its weight: its fair share grows with that, and most of it cancels."""
 
 _BLOCKED = {
     "tier": "higher tiers hold the GPUs it needs ({smallest} at least); lower its tier number or add GPUs",

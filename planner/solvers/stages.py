@@ -5,10 +5,11 @@ Nearly every policy has one stage with all tasks; `priority` has one a tier.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from libra_plan.errors import WorkloadError
+from libra_plan.planner.columns.joint import JointTask
 from libra_plan.planner.plan import Plan, QueuedTask
 from libra_plan.planner.problem import Policy, Problem
 from libra_plan.planner.solvers.backends import maximise
@@ -22,7 +23,7 @@ from libra_plan.planner.solvers.moves import move_values
 from libra_plan.planner.solvers.policies.base import Outcome, Rule, total_worth
 from libra_plan.planner.solvers.policies.budget import budget_row
 from libra_plan.planner.solvers.queued import queued_tasks
-from libra_plan.planner.solvers.rows import Choice, Row, master_rows, must_row, no_good_row, worth_row
+from libra_plan.planner.solvers.rows import At, Choice, Row, master_rows, must_row, no_good_row, worth_row
 from libra_plan.planner.solvers.worth import PricedTask, TaskCandidates, priced_tasks
 
 __all__ = ["Ask", "Stage", "solve_stage"]
@@ -93,6 +94,7 @@ def solve_stage(ask: Ask, rule: Rule, before: Stage | None) -> Stage:
     if placed is None or not placed.choice:
         asked = search if outcome.placed is not None and any(row.code for row in search.rows) else None
         return Stage(search, settled, placed, outcome, baselines, queued_tasks(search, fixed, asked))
+    placed = _heaviest(rule, search, placed, outcome, settled)
     placed = _fewest_moves(rule, search, placed, outcome)
     waiting = queued_tasks(search, placed.choice, search)
     return Stage(search, settled, placed, outcome, baselines, waiting)
@@ -258,25 +260,54 @@ def _hinted(tasks: Sequence[TaskCandidates], hint: Plan | None, settled: int) ->
     return choice
 
 
+def _heaviest(rule: Rule, search: Search, placed: Placed, outcome: Outcome, settled: int) -> Placed:
+    """Among plans as good as the one found, take the one whose tasks weigh most: of equals the heavier runs.
+
+    Asked only where a waiting task weighs more than one that runs, and nothing runs yet that would have
+    to move for it.
+    """
+    weights = {t: _weight(search.tasks[t]) for t in range(settled, len(search.tasks))}
+    chosen = [t for t in placed.choice if t in weights]
+    busy = {*chosen, *(member for t in chosen for member in search.tasks[t].members)}
+    waiting = [w for t, w in weights.items() if t not in busy and search.tasks[t].candidates]
+    if search.problem.running or max(waiting, default=0.0) <= min((weights[t] for t in chosen), default=0.0):
+        return placed
+    values = {(t, c): w for t, w in weights.items() for c in range(len(search.tasks[t].candidates))}
+    return _as_good(rule, search, placed, outcome, values)
+
+
+def _weight(each: TaskCandidates) -> float:
+    """Give the weight of a task, or of all that run jointly as one."""
+    members = each.task.members if isinstance(each.task, JointTask) else (each.task,)
+    return sum(member.weight for member in members)
+
+
 def _fewest_moves(rule: Rule, search: Search, placed: Placed, outcome: Outcome) -> Placed:
     """Among plans as good as the one found, take the one that moves least."""
     if not search.problem.running:
         return placed
+    return _as_good(rule, search, placed, outcome, move_values(search.tasks))
+
+
+def _as_good(
+    rule: Rule, search: Search, placed: Placed, outcome: Outcome, values: Mapping[At, float]
+) -> Placed:
+    """Among plans as good as the one found, take the one of most value by something else."""
     worth = total_worth(search, placed.choice)
     slack = search.params.move_tolerance * max(1.0, abs(worth))
     rows: tuple[Row, ...] = (*outcome.promises, worth_row(search.tasks, worth - slack))
-    _, calmer = search.until_placed(
+    _, other = search.until_placed(
         lambda: maximise(
             search.tasks,
             [*search.rows, *rows],
-            move_values(search.tasks),
+            values,
             replace(search.params, gap=0.0),
             limit_s=search.step_s(),
             hint=placed.choice,
         )
     )
-    if calmer is None or not fits_rows(outcome.promises, calmer.choice):
+    if other is None or not fits_rows(outcome.promises, other.choice):
         return placed
-    if rule.objective(search, calmer.choice) < rule.objective(search, placed.choice) - slack:
+    if rule.objective(search, other.choice) < rule.objective(search, placed.choice) - slack:
         return placed
-    return calmer
+    return other
