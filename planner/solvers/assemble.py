@@ -35,6 +35,9 @@ from libra_plan.planner.solvers.worth import Candidate
 
 __all__ = ["plan_of"]
 
+_ROUNDED = 2e-9
+"""The LP's bound is rounded up by half of this: all that lies between it and an objective of 0."""
+
 
 def plan_of(problem: Problem, rule: Rule, stages: Sequence[Stage], last: Stage) -> Plan:
     """Put the plan together from all stages; `last` is the one that has placed everything that runs."""
@@ -120,7 +123,7 @@ def _certificate(
     passes = tuple(each for stage in stages for each in _passes(rule, stage, several=len(stages) > 1))
     params = first.search.params
     proven = gap <= params.gap and all(
-        abs(each.bound - each.objective) <= params.gap * max(abs(each.objective), 1e-9) for each in passes
+        abs(each.bound - each.objective) <= max(params.gap * abs(each.objective), _ROUNDED) for each in passes
     )
     floors = first.outcome.floors if first.outcome is not None else {}
     return Certificate(
