@@ -24,10 +24,12 @@ from libra_plan.planner.manifests.shapes import unpinned
 
 NO_COMMAND = "it has no command"
 NO_ADDRESS = "has no address"
+_ENGINE = "one engine that serves several tasks"
 _WAYS = {
     NO_COMMAND: "state `command` of these roles in workload.yaml and solve again",
     NO_ADDRESS: "solve again with --cluster FILE, a file that states `address` of every node "
     "(nodes of --gpus N have none)",
+    _ENGINE: "remove the `sharing` entry of these tasks from workload.yaml and solve again",
 }
 _PLACE = re.compile(r"[^\s:]+")  # `task` or `task/role` before a reason
 
@@ -62,7 +64,7 @@ class Ability(str, Enum):
     SEATS = "a GPU that two tasks share"
     MIXED_LAYOUTS = "replicas of different layouts"
     JOINT_TURNS = "two tasks that take GPUs in turn"
-    JOINT_ENGINE = "one engine that serves several tasks"
+    JOINT_ENGINE = _ENGINE
 
 
 class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

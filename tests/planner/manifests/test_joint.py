@@ -11,7 +11,7 @@ from joint_cases import CASES, held, manifest_of, solved, task, turns_problem
 
 from libra_plan.errors import ManifestError
 from libra_plan.planner.manifests.agents import agents_of
-from libra_plan.planner.manifests.base import emitters, missing_abilities
+from libra_plan.planner.manifests.base import Ability, emitters, missing_abilities
 from libra_plan.planner.manifests.build import build_manifest
 from libra_plan.planner.manifests.check import check_manifest
 from libra_plan.planner.manifests.document import placements_of, seal
@@ -177,5 +177,13 @@ def test_torchrun_passes_the_order_of_turns_on():
 
 def test_nobody_starts_an_engine_twice():
     """`launch` starts agents without asking an emitter, and refuses, too."""
-    with pytest.raises(ManifestError, match="one engine that serves several tasks"):
+    with pytest.raises(ManifestError, match="one engine that serves several tasks") as caught:
         agents_of(with_commands(CASES["engine"]()))
+    assert (
+        caught.value.way_out == "remove the `sharing` entry of these tasks from workload.yaml and solve again"
+    )
+
+
+def test_no_launcher_starts_a_shared_engine():
+    """`solve` says so of every such plan; once one does, that remark must go."""
+    assert not [name for name, each in emitters().items() if Ability.JOINT_ENGINE in each.abilities]
