@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from libra_plan.errors import WorkloadError
 from libra_plan.profiles import wording
 from libra_plan.profiles.document import Document
+from libra_plan.profiles.model_checks import check_one_model
 from libra_plan.profiles.schema import LayoutSpec, ModelShape, ProfileFile, RoleSpec
 
 __all__ = ["PHASES", "check", "legal_tps", "require_known", "unique"]
@@ -216,6 +217,7 @@ def _check_profiles(
         phases.append(profile.phase)
         for index, layout in enumerate(role.layouts):
             _check_layout(layout, f"{key}.layouts[{index}]", document, profile.model)
+    check_one_model(role, key, document, profiles)
     if role.kind == "judge":
         _check_judge(role, key, document, phases)
     if role.kind == "rollout" and not any(phase in _GENERATES for phase in phases):

@@ -103,3 +103,17 @@ def test_legal_tps_leave_whole_heads_everywhere(heads: int, kv_heads: int) -> No
     for tp in range(1, 65):
         evenly = heads % tp == 0 and max(kv_heads, tp) % min(kv_heads, tp) == 0
         assert (tp in legal) == evenly
+
+
+def test_a_role_runs_one_model(tmp_path: Path) -> None:
+    """A decode profile of 7B beside a score profile of 0.5B priced half of a rollout as another model."""
+    root = change(tmp_path, ROLLOUT, {"profiles": ["d", "s"]})
+    assert load_folder(root, library=()).workload is not None
+    path = root / "s" / "profile.yaml"
+    larger = path.read_text().replace("hidden: 64", "hidden: 128").replace("params: 450000", "params: 900000")
+    path.write_text(larger.replace("id: tiny", "id: large"))
+    with pytest.raises(WorkloadError, match=r"different models.*got s of large, beside d of tiny") as caught:
+        load_folder(root, library=())
+    assert caught.value.where is not None
+    assert caught.value.where.key == "tasks[0].roles[0].profiles[1]"
+    assert caught.value.where.line is not None
