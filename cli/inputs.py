@@ -141,19 +141,14 @@ def _fitter(folder: ProfilesFolder, allow_prior: bool) -> Callable[[LoadedProfil
 
 
 def set_aside_notes(folder: ProfilesFolder) -> Iterator[str]:
-    """Tell of rows set aside in the profiles that the workload names.
-
-    Those of shipped profiles are known and the same for everybody: `validate` lists them.
-    """
-    from libra_plan.profiles.catalog import shipped_folder
-
+    """Tell of rows set aside in the profiles that the workload names, wherever they lie."""
     roles = [role for task in (folder.workload.tasks if folder.workload else ()) for role in task.roles]
     for name in dict.fromkeys(name for role in roles for name in role.profiles):
         profile = folder.profiles[name]
         aside = len(profile.set_aside)
-        if aside and profile.path.resolve().parent != shipped_folder().resolve():
+        if aside:
             verb = "is" if aside == 1 else "are"
-            yield f"warning: {counted(aside, 'row')} of {name} {verb} set aside; libra-plan validate says why"
+            yield f"{counted(aside, 'row')} of {name} {verb} set aside; libra-plan validate says why"
 
 
 def read_manifest_at(path: Path) -> Manifest:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from libra_plan.planner.problem import Problem
     from libra_plan.profiles.switch_costs import SwitchPrice
 
-__all__ = ["SwitchCosts", "cost_files", "read_moves", "with_digest"]
+__all__ = ["SwitchCosts", "SwitchCostsFrom", "cost_files", "read_moves", "with_digest"]
 
 SwitchCosts = Annotated[
     Path | None,
@@ -27,6 +27,14 @@ SwitchCosts = Annotated[
         "--switch-costs",
         help="Recorded costs of moves (switch_costs.jsonl); default: that in the folder of --from or "
         "--out, or beside the profiles.",
+    ),
+]
+SwitchCostsFrom = Annotated[
+    Path | None,
+    typer.Option(
+        "--switch-costs",
+        help="Recorded costs of moves (switch_costs.jsonl); default: that in the folder of --from, or beside "
+        "the profiles.",
     ),
 ]
 

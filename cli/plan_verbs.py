@@ -13,8 +13,9 @@ import typer
 from libra_plan.cli import render
 from libra_plan.cli.faults import printable, writing
 from libra_plan.cli.inputs import ClusterFlags, Inputs, read_inputs, read_manifest_at, set_aside_notes
-from libra_plan.cli.move_costs import SwitchCosts, cost_files
+from libra_plan.cli.move_costs import SwitchCosts, SwitchCostsFrom, cost_files
 from libra_plan.cli.observed import Observed, read_observed
+from libra_plan.cli.remarks import say_of_plan, say_of_workload
 from libra_plan.cli.solving import verified_plan
 from libra_plan.errors import InputError, ManifestError
 
@@ -88,6 +89,7 @@ CorrectionsOption = Annotated[
     Path | None,
     typer.Option(help="Corrections that `profile drift` wrote; default: corrections.json in --out."),
 ]
+CorrectionsGiven = Annotated[Path | None, typer.Option(help="Corrections that `profile drift` wrote.")]
 Seed = Annotated[int, typer.Option(help="Seed of sampled lengths and of the solver.")]
 FormOption = Annotated[Form, typer.Option("--format", help="How to write the result.")]
 Running = Annotated[
@@ -155,6 +157,7 @@ def solve(
     inputs = _inputs(profiles, flags, parent, policy, budget, allow_prior, seed, ahead_steps, observed, costs)
     params = _params(time_limit, gap, deterministic, seed, solver)
     plan = verified_plan(inputs.problem, replace(params, kept_gap=_kept_gap(parent, gap)))
+    say_of_plan(plan)
     manifest = _settle(inputs, plan, name, out)
     if form is Form.TABLE:
         render.print_plan(inputs.problem, plan)
@@ -200,7 +203,7 @@ def _parent(running: Path | None, out: Path | None) -> Manifest | None:
         return read_manifest_at(running)
     if out is None:
         return None
-    from libra_plan.planner.manifests.store import read_current
+    from libra_plan.planner.manifests.store import CURRENT, read_current
 
     try:
         with writing(out):
@@ -215,6 +218,12 @@ def _parent(running: Path | None, out: Path | None) -> Manifest | None:
         ) from None
     for line in stored.notes:
         render.note(line)
+    if stored.manifest is not None:
+        generation = stored.manifest.metadata.generation
+        render.note(
+            f"planned from {out / CURRENT} (generation {generation}), taken as running; move it away or name "
+            "another --out to start anew"
+        )
     return stored.manifest
 
 
@@ -286,6 +295,7 @@ def _warn(inputs: Inputs, ahead_steps: int | None) -> None:
     workload = inputs.folder.workload
     if workload is not None and ahead_steps is not None:
         _say_without_history(workload, ahead_steps)
+    say_of_workload(inputs.folder, inputs.problem.policy)
     for line in set_aside_notes(inputs.folder):
         render.note(line)
     if inputs.cluster.name.endswith("-assumed"):
@@ -340,9 +350,9 @@ def explain(
     running: Running = None,
     allow_prior: AllowPrior = False,
     ahead_steps: AheadSteps = None,
-    corrections: CorrectionsOption = None,
+    corrections: CorrectionsGiven = None,
     seed: Seed = 0,
-    switch_costs: SwitchCosts = None,
+    switch_costs: SwitchCostsFrom = None,
     form: FormOption = Form.TABLE,
 ) -> None:
     """Solve and explain."""
@@ -355,6 +365,7 @@ def explain(
     inputs = _inputs(profiles, flags, parent, policy, budget, allow_prior, seed, ahead_steps, observed, costs)
     params = _params(time_limit, gap, deterministic, seed, solver)
     plan = verified_plan(inputs.problem, params)
+    say_of_plan(plan)
     explanation = run(inputs.problem, plan, params)
     if form is Form.TABLE:
         render.print_explanation(explanation)
