@@ -31,6 +31,7 @@ __all__ = ["Sources", "now", "sense", "window_of"]
 Key = tuple[str, str]
 _TAIL_BYTES = 8 * 2**20
 _FATAL_XIDS = frozenset({79, 95})  # off the bus; memory error that could not be contained
+_LASTING = frozenset({"gpu-lost", "gpu-returned", "node-lost", "node-returned"})
 _TRAINING = ("actor_train", "critic_train", "reward_train")
 
 
@@ -112,7 +113,8 @@ def window_of(
 ) -> Window | None:
     """Put the observations of all sources together; None when no source was named or has anything.
 
-    How old they are goes by counters and the file of observations: a monitor sees GPUs, not work.
+    How old they are goes by counters and the file of observations, the older of the two: a monitor sees
+    GPUs, not work. Beside counters, of a file that nobody writes any more only losses and returns count.
     """
     from libra_plan.planner.replan.window import Window
 
@@ -123,10 +125,16 @@ def window_of(
         return None
     wall_s = now().wall_s
     ends = [window.utc_s for window in work if window.utc_s is not None]
-    until = max([*ends, *([told.until_s] if told else [])], default=0.0)
+    untils = [max(ends)] if ends else []
+    if told is not None and work and told.until_s < wall_s - sources.window_s:
+        render.note(f"the file of observations is {wall_s - told.until_s:.0f} s old, only its losses count")
+        told = Window(told.until_s, events=tuple(each for each in told.events if each.kind.value in _LASTING))
+    elif told is not None:
+        untils.append(told.until_s)
+    until = min(untils, default=0.0)
     own = Window(
         until,
-        tuple(_seen(work, workload)),
+        tuple(_seen(work, workload, state, wall_s)),
         tuple(_loads(work, _busy(samples, problem))),
         tuple(_progress(work, workload, state, wall_s)),
         tuple(_checkpoints(workload.tasks, parent, sources.working_folder, wall_s)),
@@ -198,16 +206,24 @@ def _of_role(work: Iterable[WorkWindow], workload: WorkloadFile) -> dict[tuple[s
     return {key: [w for w in group if w.dp_rank == lowest[key]] for key, group in found.items()}
 
 
-def _seen(work: Sequence[WorkWindow], workload: WorkloadFile) -> Iterator[Seen]:
+def _seen(
+    work: Sequence[WorkWindow], workload: WorkloadFile, state: LoopState, wall_s: float
+) -> Iterator[Seen]:
     """Give working seconds per step of each role whose windows count whole steps.
 
+    Windows from before the task was placed as it is tell of another form, and are left out.
     Windows that say batch and length count passes of the engine; `profile drift` compares those.
     """
     from libra_plan.planner.replan.window import Seen
 
     for (task, role), windows in sorted(_of_role(work, workload).items()):
+        since = _placed_at(state, task, wall_s)
         whole = [
-            each for each in windows if each.steps and not (each.batch_sequences and each.seq_len_tokens)
+            each
+            for each in windows
+            if each.steps
+            and not (each.batch_sequences and each.seq_len_tokens)
+            and (each.utc_s is None or each.utc_s - each.length_s >= since)
         ]
         steps = sum(each.steps or 0.0 for each in whole)
         seconds = sum(each.working_s for each in whole)
@@ -254,11 +270,18 @@ def _progress(
 
     steps: dict[str, float] = {}
     for (task, _), windows in _of_role(work, workload).items():
-        placed_s = state.clock_for(task).placed_s
-        since = 0.0 if placed_s is None else wall_s - (state.clock.loop_s - placed_s)
+        since = _placed_at(state, task, wall_s)
         done = sum(each.steps or 0.0 for each in windows if each.utc_s is None or each.utc_s > since)
         steps[task] = max(steps.get(task, 0.0), done)
     yield from (Progress(task, done) for task, done in sorted(steps.items()))
+
+
+def _placed_at(state: LoopState, task: str, wall_s: float) -> float:
+    """Give when a task was placed as it is, seconds since 1970; 0 when that was before the loop began."""
+    placed_s, last = state.clock_for(task).placed_s, state.clock.last
+    if placed_s is None:
+        return 0.0
+    return (wall_s if last is None else last.wall_s) - (state.clock.loop_s - placed_s)
 
 
 def _checkpoints(

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from libra_plan.planner.replan.runner import Report
     from libra_plan.planner.replan.state_store import StateStore
 
-__all__ = ["Folder", "StateOption", "opened", "register"]
+__all__ = ["Folder", "StateOption", "opened", "register", "require_folder"]
 
 LOCK = ".replan.lock"
 _POLL_S = 0.2
@@ -194,13 +194,14 @@ def replan(
     sources = _sources(
         profiles, run, flags, policy, telemetry, monitor, observations, allow_prior, seed, ahead_steps
     )
-    _require_folder(run)
+    require_folder(run)
     with _locked(run, wait), opened(run, state, lead=True) as store:
         report = _look(sources, store, rules, dry_run, None)
     _print_report(report, form)
 
 
-def _require_folder(run: Path) -> None:
+def require_folder(run: Path) -> None:
+    """Refuse a folder that is not there: a slip of the pen would begin a record in a new one."""
     if not run.is_dir():
         raise StateError(
             "there is no plan to look after",
@@ -296,7 +297,7 @@ def watch(
     sources = _sources(
         profiles, run, flags, policy, telemetry, monitor, observations, allow_prior, seed, ahead_steps
     )
-    _require_folder(run)
+    require_folder(run)
     memo, health = Memo(), Health()
 
     def once(current: ReplanPolicy) -> Report:

@@ -9,7 +9,7 @@ import typer
 
 from libra_plan.cli import render
 from libra_plan.cli.plan_verbs import Form, FormOption
-from libra_plan.cli.replan_verbs import Folder, StateOption, opened
+from libra_plan.cli.replan_verbs import Folder, StateOption, opened, require_folder
 from libra_plan.errors import InputError
 
 __all__ = ["app"]
@@ -32,14 +32,15 @@ def add(
     reason: Reason = "",
 ) -> None:
     """Check the file, and put its tasks into the queue."""
-    from libra_plan.planner.replan.queue import change_task
+    from libra_plan.planner.replan.queue import add_tasks
     from libra_plan.profiles.catalog import load_workload
 
     workload, _ = load_workload(file)
+    require_folder(run)
     with opened(run, state) as store:
-        for task in workload.tasks:
-            change_task(store, task.id, "add", _now_s(), reason=reason, spec=task)
-            render.note(f"added: {task.id}")
+        add_tasks(store, run, workload.tasks, _now_s(), reason)
+    for task in workload.tasks:
+        render.note(f"added: {task.id}")
 
 
 @app.command(
@@ -121,6 +122,7 @@ def _change(
 ) -> None:
     from libra_plan.planner.replan.queue import change_task, require_known
 
+    require_folder(run)
     with opened(run, state) as store:
         require_known(store, run, task)
         change_task(store, task, what, _now_s(), reason=reason, weight=weight, tier=tier)

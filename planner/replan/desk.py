@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+import msgspec
+
 from libra_plan.planner.problem import Problem
 from libra_plan.planner.replan import safety
 from libra_plan.planner.replan.beliefs import Doubts, corrected, doubts_of, observe
@@ -16,7 +18,7 @@ from libra_plan.planner.replan.market import Floats, Market, Memo, charged, mark
 from libra_plan.planner.replan.policy import ReplanPolicy
 from libra_plan.planner.replan.record import digest_of, to_bytes
 from libra_plan.planner.replan.state import Clock, LoopState, TaskClock
-from libra_plan.planner.replan.window import Event, Now, Window
+from libra_plan.planner.replan.window import Event, EventKind, Now, Window
 
 __all__ = ["Desk", "LookInputs", "lay_out", "ticked"]
 
@@ -96,9 +98,10 @@ def ticked(clock: Clock, now: Now, tolerance_s: float) -> tuple[Clock, str | Non
 def lay_out(inputs: LookInputs, state: LoopState, clock: Clock, memo: Memo) -> Desk:
     """Take in observations and events, correct the problem, and say what may change."""
     policy = inputs.policy
-    window, telemetry = _fresh(inputs)
     state = replace(state, looks=state.looks + 1, clock=clock)
-    told = () if inputs.window is None else inputs.window.events
+    known = None if inputs.window is None else _of_what_runs(inputs.window, state, inputs.now)
+    window, telemetry = _fresh(replace(inputs, window=known))
+    told = () if known is None else known.events
     lost = still_lost(inputs.problem, state, told)
     problem = without(inputs.problem, lost)
     events = happened(problem, replace(state, looks=state.looks - 1), told, inputs.paused)
@@ -109,7 +112,7 @@ def lay_out(inputs: LookInputs, state: LoopState, clock: Clock, memo: Memo) -> D
     state = replace(
         state, lost=tuple(lost.items()), tracked=tracked, clocks=_clocks(problem, state, window, policy)
     )
-    problem, ran_out = safety.with_oom(problem, state, inputs.window, policy)
+    problem, ran_out = safety.with_oom(problem, state, known, policy)
     state = replace(state, clocks=tuple(ran_out.get(each.task, each) for each in state.clocks))
     problem = replace(problem, horizon_s=_rounded(horizon_s(state, _running(problem), policy.stay)))
     key = digest_of(to_bytes(problem))
@@ -140,7 +143,28 @@ def _fresh(inputs: LookInputs) -> tuple[Window | None, str | None]:
     age_s = inputs.now.wall_s - inputs.window.until_s
     if age_s > inputs.policy.safety.telemetry_max_age_s:
         return None, f"the newest telemetry is {age_s:.0f} s old"
+    if not age_s >= -inputs.policy.safety.clock_tolerance_s:  # a host whose clock is ahead; or no number
+        return None, f"the newest telemetry is {-age_s:.0f} s ahead of this host's clock"
     return inputs.window, None
+
+
+def _of_what_runs(window: Window, state: LoopState, now: Now) -> Window:
+    """Leave out what was seen of tasks before they were placed as they are: it tells of their old form.
+
+    A file of observations that nobody wrote anew would otherwise count the same memory that ran out, and
+    the same steps, for every form a task is moved to.
+    """
+    until_s = state.clock.loop_s - max(0.0, now.wall_s - window.until_s)
+    old = {each.task for each in state.clocks if each.placed_s is not None and each.placed_s >= until_s}
+    if not old:
+        return window
+    oom = EventKind.OUT_OF_MEMORY
+    return msgspec.structs.replace(
+        window,
+        seen=tuple(each for each in window.seen if each.form is not None or each.task not in old),
+        progress=tuple(each for each in window.progress if each.task not in old),
+        events=tuple(each for each in window.events if each.kind is not oom or each.task not in old),
+    )
 
 
 def _rounded(seconds: float) -> float:

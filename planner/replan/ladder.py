@@ -25,7 +25,9 @@ __all__ = ["batches", "elastic", "tasks_and_roles"]
 def batches(desk: Desk) -> Outcome:
     """Step batch settings that fit and save enough, on enough looks in a row; GPUs stay as they are."""
     rule = desk.inputs.policy.rule
-    steps = [step for step in (desk.window.batch_steps if desk.window else ()) if step.saves >= rule.gain_up]
+    runs = {(held.task, role.role) for held in desk.problem.running for role in held.roles}
+    told = desk.window.batch_steps if desk.window else ()
+    steps = [s for s in told if (s.task, s.role) in runs and rule.gain_up <= s.saves < 1.0]
     before = {(each.task, each.direction): each.looks for each in desk.state.batches}
     ways = {(step.task, f"batch:{step.role}:{step.setting}:{step.after:g}"): step for step in steps}
     now = tuple(Pending(task, way, before.get((task, way), 0) + 1) for task, way in sorted(ways))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import Connection, delete, insert, select, update
 
 from libra_plan.errors import InputError, WorkloadError
 from libra_plan.planner.manifests.store import read_current
@@ -16,7 +16,16 @@ from libra_plan.planner.replan.state import LoopState
 from libra_plan.planner.replan.state_store import StateStore
 from libra_plan.profiles.schema import TaskSpec, WorkloadFile
 
-__all__ = ["TaskBook", "TaskRow", "change_task", "merged", "read_book", "require_known", "waits_of"]
+__all__ = [
+    "TaskBook",
+    "TaskRow",
+    "add_tasks",
+    "change_task",
+    "merged",
+    "read_book",
+    "require_known",
+    "waits_of",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +56,34 @@ class TaskBook:
 def read_book(store: StateStore) -> TaskBook:
     """Read what users said."""
     with store.begin() as connection:
-        rows = connection.execute(select(s.tasks).order_by(s.tasks.c.id)).all()
-    return TaskBook(tuple(TaskRow(*row) for row in rows))
+        found = connection.execute(select(s.tasks).order_by(s.tasks.c.id)).all()
+    rows = tuple(TaskRow(*row) for row in found)
+    for row in rows:
+        try:
+            _ = None if row.spec is None else msgspec.json.decode(row.spec, type=TaskSpec)
+        except msgspec.MsgspecError as problem:
+            raise store.damage(f"the added task {row.id}: {problem}") from None
+    return TaskBook(rows)
+
+
+def add_tasks(
+    store: StateStore, folder: Path, specs: Iterable[TaskSpec], now_s: float, reason: str = ""
+) -> None:
+    """Put tasks into the queue, all of them or none; one that the plan has already is refused.
+
+    It would lose against the workload file's, in silence.
+    """
+    planned = _planned(folder)
+    removed = {row.id for row in read_book(store).rows if row.state == "removed"}
+    with store.begin() as connection:
+        for spec in specs:
+            if spec.id in planned - removed:
+                raise _there_already(spec.id)
+            _note(connection, spec.id, "add", now_s, reason=reason, spec=spec)
+
+
+def _there_already(task: str) -> InputError:
+    return InputError("there is such a task already", got=task, way_out=f"libra-plan task remove {task}")
 
 
 def change_task(
@@ -64,32 +99,46 @@ def change_task(
 ) -> None:
     """Note a user's wish: `add`, `remove`, `pause`, `resume` or `priority`; the next look acts on it."""
     with store.begin() as connection:
-        row = connection.execute(select(s.tasks).where(s.tasks.c.id == task)).first()
-        known = None if row is None else TaskRow(*row)
-        if what == "add" and known is not None and known.spec is not None and known.state != "removed":
-            raise InputError(
-                "there is such a task already", got=task, way_out=f"libra-plan task remove {task}"
-            )
-        states = {"add": "added", "remove": "removed", "pause": "paused"}
-        before = "wanted" if known is None else known.state
-        state = states.get(what, "wanted" if what == "resume" else before)
-        values = {
-            "state": state,
-            "weight": weight if weight is not None else None if known is None else known.weight,
-            "tier": tier if tier is not None else None if known is None else known.tier,
-            "spec": msgspec.json.encode(spec).decode()
-            if spec is not None
-            else None
-            if known is None
-            else known.spec,
-            "since_s": now_s,
-            "reason": reason,
-        }
-        if known is None:
-            connection.execute(insert(s.tasks).values(id=task, **values))
-        else:
-            connection.execute(update(s.tasks).where(s.tasks.c.id == task).values(**values))
-        connection.execute(insert(s.task_log).values(wall_s=now_s, task=task, what=what, reason=reason))
+        _note(connection, task, what, now_s, reason=reason, weight=weight, tier=tier, spec=spec)
+
+
+def _note(
+    connection: Connection,
+    task: str,
+    what: str,
+    now_s: float,
+    *,
+    reason: str,
+    weight: float | None = None,
+    tier: int | None = None,
+    spec: TaskSpec | None = None,
+) -> None:
+    row = connection.execute(select(s.tasks).where(s.tasks.c.id == task)).first()
+    known = None if row is None else TaskRow(*row)
+    if what == "add" and known is not None and known.spec is not None and known.state != "removed":
+        raise _there_already(task)
+    if what == "pause" and known is not None and known.state == "removed":
+        raise InputError("this task is removed already", got=task, way_out="libra-plan task add FILE")
+    states = {"add": "added", "remove": "removed", "pause": "paused"}
+    before = "wanted" if known is None else known.state
+    state = states.get(what, "wanted" if what == "resume" else before)
+    values = {
+        "state": state,
+        "weight": weight if weight is not None else None if known is None else known.weight,
+        "tier": tier if tier is not None else None if known is None else known.tier,
+        "spec": msgspec.json.encode(spec).decode()
+        if spec is not None
+        else None
+        if known is None
+        else known.spec,
+        "since_s": now_s,
+        "reason": reason,
+    }
+    if known is None:
+        connection.execute(insert(s.tasks).values(id=task, **values))
+    else:
+        connection.execute(update(s.tasks).where(s.tasks.c.id == task).values(**values))
+    connection.execute(insert(s.task_log).values(wall_s=now_s, task=task, what=what, reason=reason))
 
 
 def forget_removed(store: StateStore, running: Iterable[str]) -> None:
@@ -138,9 +187,15 @@ def waits_of(state: LoopState) -> dict[str, float]:
 
 def require_known(store: StateStore, folder: Path, task: str) -> None:
     """Refuse a task that neither the plan nor the queue has; a slip of the pen would do nothing, silently."""
-    manifest = read_current(folder).manifest
     known = {row.id for row in read_book(store).rows} | {name for name, _ in store.state().tasks}
-    if manifest is not None:
-        known |= {entry.id for entry in manifest.spec.tasks} | {entry.task for entry in manifest.spec.queued}
+    known |= _planned(folder)
     if task not in known:
         raise InputError("no such task", got=task, allowed=", ".join(sorted(known)) or "none yet")
+
+
+def _planned(folder: Path) -> set[str]:
+    """Name the tasks of the plan, those that wait included."""
+    manifest = read_current(folder).manifest
+    if manifest is None:
+        return set()
+    return {entry.id for entry in manifest.spec.tasks} | {entry.task for entry in manifest.spec.queued}

@@ -62,6 +62,8 @@ def not_safe(task: Task, window: Window | None, safety: SafetyPolicy) -> Held | 
     age_s = known[task.id]
     if age_s is None:
         return Held("checkpoint", f"{task.id} trains and has no checkpoint", order)
+    if not age_s >= -safety.clock_tolerance_s:  # dated after now, or no number: its age is not known
+        return Held("checkpoint", f"{task.id}'s checkpoint is dated {-age_s:.0f} s after now", order)
     if age_s > safety.checkpoint_max_age_s:
         most = safety.checkpoint_max_age_s
         return Held("checkpoint", f"{task.id}'s checkpoint is {age_s:.0f} s old, allowed {most:.0f} s", order)

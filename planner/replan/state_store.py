@@ -106,12 +106,13 @@ class StateStore:
         try:
             raw = unpacked(data)
             if digest is not None and digest_of(raw) != digest:
-                raise self._damage(f"bytes that are not {digest}")
+                raise self.damage(f"bytes that are not {digest}")
             return from_bytes(raw, kind)
         except (zlib.error, msgspec.MsgspecError, ValueError) as problem:
-            raise self._damage(problem) from None
+            raise self.damage(problem) from None
 
-    def _damage(self, what: object) -> StateError:
+    def damage(self, what: object) -> StateError:
+        """Say that the record cannot be trusted; nothing is written to it."""
         return damaged(self._where if isinstance(self._where, Path) else Path("the database"), what)
 
     # ------------------------------------------------------------ state and looks
@@ -120,6 +121,9 @@ class StateStore:
         """Read the state after the last look; a fresh one when there was none."""
         with self.begin() as connection:
             row = connection.execute(select(s.current.c.digest, s.current.c.data)).first()
+            looked = row is None and connection.execute(select(func.max(s.looks.c.id))).scalar()
+        if looked:  # to begin anew in silence would forget lost GPUs, stays and who waits
+            raise self.damage(f"{looked} looks and no state after them")
         return LoopState() if row is None else self._decoded(row.data, LoopState, row.digest)
 
     def record(
@@ -224,7 +228,7 @@ class StateStore:
         with self.begin() as connection:
             data = connection.execute(select(s.blobs.c.data).where(s.blobs.c.digest == digest)).scalar()
         if data is None:
-            raise self._damage(f"{digest} is missing")
+            raise self.damage(f"{digest} is missing")
         return bytes(data)
 
     def _row(self, number: int) -> Row[Any]:

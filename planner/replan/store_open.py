@@ -40,6 +40,9 @@ def open_engine(where: Path | str, *, create: bool = True) -> Engine:
     try:
         _check_content(engine, where)
         migrate(engine)
+    except ValueError as problem:  # a version that is no number
+        engine.dispose()
+        raise damaged(where, problem) from None
     except BaseException:
         engine.dispose()
         raise

@@ -140,3 +140,36 @@ def test_the_monitor_tells_of_lost_and_of_busy_gpus(lab: Lab) -> None:
     busy = {load.role: load.gpus_busy for load in window.loads}
     assert busy["actor"] == pytest.approx((0.9, 0.0))
     assert window.until_s == 0.0
+
+
+def test_a_file_nobody_writes_any_more_is_not_made_fresh_by_counters(tmp_path: Path) -> None:
+    """Its checkpoint was 5 s old an hour ago; a GPU that was lost then still is."""
+    lab = Lab(tmp_path)
+    lab.windows(line(0.0))
+    told = {
+        "until_s": time.time() - 3600.0,
+        "checkpoints": [{"task": "t", "age_s": 5}],
+        "events": [
+            {"kind": "gpu-lost", "gpu": {"node": "n0", "index": 3}},
+            {"kind": "out-of-memory", "task": "t"},
+        ],
+    }
+    path = tmp_path / "told.json"
+    path.write_text(json.dumps(told))
+    window = lab.look(observations=path)
+    assert window is not None
+    assert window.until_s > time.time() - 60.0
+    assert [each.age_s for each in window.checkpoints] == [None]
+    assert [each.kind for each in window.events] == [EventKind.GPU_LOST]
+
+
+def test_steps_from_before_a_move_price_no_other_form(tmp_path: Path) -> None:
+    """The windows of the last minutes were the old placement's: they say nothing of the new one."""
+    lab = Lab(tmp_path)
+    lab.windows(line(60.0))
+    placed = LoopState(clock=Clock(1000.0, now()), clocks=(TaskClock("t", placed_s=990.0),))
+    before, after = lab.look(), lab.look(placed)
+    assert before is not None
+    assert after is not None
+    assert [each.role for each in before.seen] == ["actor"]
+    assert after.seen == ()

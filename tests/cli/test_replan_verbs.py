@@ -77,6 +77,26 @@ def test_dry_run_writes_no_plan(call, site: Path) -> None:
     assert (site / "run" / "manifest.json").read_bytes() == before
 
 
+def test_tasks_are_added_all_or_none(call, site: Path) -> None:
+    """One the plan has already would lose against the workload file's, in silence; no folder is made."""
+    both = write_workload(site / "both", [train_task("new"), train_task("rm")]) / "workload.yaml"
+    ran = call("task", "add", both, "--run", site / "run")
+    assert ran.code == 2
+    assert "there is such a task already; got rm" in ran.err
+    listed = call("task", "list", "--run", site / "run", "--format", "json")
+    assert json.loads(listed.out)["asked"] == []
+    assert call("task", "add", both, "--run", site / "slip").code == 2
+    assert call("task", "pause", "rm", "--run", site / "slip").code == 2
+    assert not (site / "slip").exists()
+
+
+def test_a_removed_task_is_added_and_not_paused(call, site: Path) -> None:
+    """A pause would bring back what its user removed; adding it again is how to."""
+    assert call("task", "remove", "rm", "--run", site / "run").code == 0
+    assert call("task", "pause", "rm", "--run", site / "run").code == 2
+    assert call("task", "add", site / "lab" / "workload.yaml", "--run", site / "run").code == 0
+
+
 def test_tasks_are_steered(call, site: Path) -> None:
     """Add, weigh, pause, resume, remove: each shows in the next look or the list."""
     extra = write_workload(site / "more", [train_task("vip")]) / "workload.yaml"

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loops import Loop, at, policy, running_best, scaling, slower, unsure, well, world
+from loops import Loop, at, held_by, policy, running_best, scaling, slower, unsure, well, world
 
 from libra_plan.models.topology import AbsentGpu, GpuId
 from libra_plan.planner.problem import HeldTask, Problem, Quota
@@ -347,6 +348,46 @@ def test_missing_or_old_telemetry_keeps() -> None:
     assert old.decision.plan is None
 
 
+def test_telemetry_from_the_future_keeps() -> None:
+    """A host whose clock is ahead says nothing of now; nor does a time that is no number."""
+    loop = Loop(shifted_world(), EAGER)
+    for until_s in (at(100).wall_s, float("inf"), float("nan")):
+        window = msgspec.structs.replace(well(loop.problem, at(0)), until_s=until_s)
+        looked = look(LookInputs(loop.problem, EAGER, at(0), window), LoopState())
+        assert (looked.decision.rule, looked.decision.plan) == ("telemetry", None)
+
+
+@pytest.mark.parametrize("age_s", [-3600.0, float("nan")])
+def test_a_checkpoint_dated_after_now_is_no_fresh_one(age_s: float) -> None:
+    """Its age is not known, so the task is not moved and a checkpoint is ordered."""
+    loop = Loop(training(training(shifted_world(), "a"), "b"), EAGER)
+    looked = loop.look(checkpoints=(CheckpointAge("a", age_s), CheckpointAge("b", age_s)))
+    assert looked.decision.plan is None
+    assert looked.decision.orders == ("checkpoint:a", "checkpoint:b")
+
+
+def test_what_was_seen_before_a_move_says_nothing_of_the_new_form() -> None:
+    """A file that nobody wrote anew counts neither steps nor memory that ran out twice."""
+    problem = running_best(world(8, [replace(scaling("a", 100.0, 0.7, 8), max_gpus=2)]))
+    options = tuple(replace(o, peak_mib=0.9 / o.gpus) for o in problem.tasks[0].roles[0].options)
+    role = replace(problem.tasks[0].roles[0], options=options)
+    problem = replace(problem, tasks=(replace(problem.tasks[0], roles=(role,), max_gpus=4),))
+    loop = Loop(problem, EAGER)
+    loop.look(telemetry=False)
+    told = well(problem, at(1), events=(Event(EventKind.OUT_OF_MEMORY, task="a"),))
+    plans = []
+    for number in (1, 2, 3):
+        looked = look(LookInputs(loop.problem, EAGER, at(number), told), loop.state)
+        plan = looked.decision.plan
+        plans.append(plan)
+        loop.state = looked.kept if plan is None else looked.adopted
+        if plan is not None:
+            loop.problem = replace(loop.problem, running=held_by(plan))
+    assert [plan is None for plan in plans] == [False, True, True]
+    assert loop.gpus("a") == 4
+    assert not loop.state.clock_for("a").progressed
+
+
 @pytest.mark.parametrize("off_s", [-3600.0, 3600.0])
 def test_a_clock_step_keeps_and_lives_on(off_s: float) -> None:
     """A078: the wall clock jumps an hour: nothing is changed on that look, and no stay gets longer."""
@@ -407,6 +448,16 @@ def test_a_batch_step_comes_before_any_move() -> None:
     assert second.decision.rung is Rung.BATCHES
     assert second.decision.plan is None
     assert second.decision.batch_steps == (step,)
+
+
+@pytest.mark.parametrize(
+    ("task", "role", "saves"), [("ghost", "train", 0.1), ("a", "no", 0.1), ("a", "train", 1.5)]
+)
+def test_a_batch_step_of_nothing_that_runs_is_none(task: str, role: str, saves: float) -> None:
+    """It would stand before every other rung; and no step saves more time than it takes."""
+    loop = Loop(two_tasks(), EAGER)
+    looked = loop.look(batch_steps=(BatchStep(task, role, "micro_batch_tokens", 1.0, 2.0, saves),))
+    assert looked.decision.rung is Rung.KEEP
 
 
 def test_roles_are_replanned_within_their_gpus_when_that_suffices() -> None:

@@ -14,6 +14,7 @@ from libra_plan.planner.replan import store_schema
 from libra_plan.planner.replan.desk import LookInputs
 from libra_plan.planner.replan.look import look
 from libra_plan.planner.replan.policy import ReplanPolicy, RetentionPolicy
+from libra_plan.planner.replan.queue import read_book
 from libra_plan.planner.replan.replay import replay
 from libra_plan.planner.replan.state import LoopState
 from libra_plan.planner.replan.state_store import SNAPSHOT_EVERY, StateStore
@@ -97,6 +98,32 @@ def test_a_changed_blob_is_found(tmp_path: Path) -> None:
     connection.close()
     with pytest.raises(StateError, match="damaged"):
         StateStore.open(path).state()
+
+
+def read_all(path: Path) -> None:
+    """Read what a look reads first."""
+    store = StateStore.open(path)
+    store.state()
+    read_book(store)
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        "update libra_plan_meta set value='many' where name='schema'",
+        "delete from current_state",
+        "insert into tasks values ('late', 'added', null, null, '{', 0, '')",
+    ],
+)
+def test_rows_that_say_nothing_are_damage(tmp_path: Path, harm: str) -> None:
+    """A whole file may hold nonsense: it is refused, and not taken for a record that begins anew."""
+    path = tmp_path / "replan.db"
+    recorded(path, 2).close()
+    with sqlite3.connect(path) as connection:
+        connection.execute(harm)
+    connection.close()
+    with pytest.raises(StateError, match="damaged"):
+        read_all(path)
 
 
 def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
