@@ -31,6 +31,10 @@ _WAYS = {
     "(nodes of --gpus N have none)",
     _ENGINE: "remove the `sharing` entry of these tasks from workload.yaml and solve again",
 }
+_EQUAL = (
+    "keep these tasks on one node, or on equal numbers of GPUs of each (`max_gpus` or `pinned_gpus` in "
+    "workload.yaml), and solve again"
+)
 _PLACE = re.compile(r"[^\s:]+")  # `task` or `task/role` before a reason
 
 __all__ = [
@@ -49,6 +53,7 @@ __all__ = [
     "options_of",
     "refusal",
     "unequal_nodes",
+    "unequal_text",
 ]
 
 
@@ -77,6 +82,11 @@ class LauncherRefusal(ManifestError):
     def __init__(self, what: str, *, causes: tuple[str, ...], way_out: str) -> None:
         self.causes = causes
         super().__init__(what, got="; ".join(causes), way_out=way_out)
+
+    @property
+    def message(self) -> str:
+        """Give what stands in the way, which may be a rule of the launcher, and so is nothing one `got`."""
+        return "; ".join(filter(None, (f"{self.what}: {self.got}", self.way_out)))
 
 
 class Emitter(Protocol):
@@ -214,11 +224,19 @@ def missing_abilities(emitter: Emitter, manifest: Manifest) -> list[str]:
     """
     counts = Ability.TASK_GPUS in emitter.abilities and Ability.GPU_IDS not in emitter.abilities
     known = emitter.abilities | {Ability.GPU_IDS} if counts else emitter.abilities
-    missing = [f"{where}: {need.value}" for need, where in _needs(manifest) if need not in known]
+    needs = [(need, where) for need, where in _needs(manifest) if need not in known]
+    unequal = {
+        f"{task.id}/{role.id}": unequal_text(role) for task in manifest.spec.tasks for role in task.roles
+    }
+    missing = [
+        f"{where}: {unequal[where] if need is Ability.UNEQUAL_NODES else need.value}" for need, where in needs
+    ]
+    told = {where.partition("/")[0] for need, where in needs if need is Ability.UNEQUAL_NODES}
     if counts:
         missing += [
             f"it chooses the GPUs of roles itself, but {reason}"
             for task in manifest.spec.tasks
+            if task.id not in told  # unequal nodes again, in other words
             for reason in unpinned(manifest, task)
         ]
     return missing
@@ -241,8 +259,9 @@ def refusal(name: str, reasons: list[str], way_out: str) -> LauncherRefusal:
         else:
             places.setdefault(reason, [])
     causes = tuple(f"{', '.join(at)}: {cause}" if at else cause for cause, at in places.items())
-    ways = [way for lack, way in _WAYS.items() if any(lack in reason for reason in reasons)]
-    if not all(any(lack in reason for lack in _WAYS) for reason in reasons):
+    known = {**_WAYS, Ability.UNEQUAL_NODES.value: _EQUAL}
+    ways = [way for lack, way in known.items() if any(lack in reason for reason in reasons)]
+    if not all(any(lack in reason for lack in known) for reason in reasons):
         ways.append(way_out)
     return LauncherRefusal(f"{name} cannot express this manifest", causes=causes, way_out="; ".join(ways))
 
@@ -250,6 +269,12 @@ def refusal(name: str, reasons: list[str], way_out: str) -> LauncherRefusal:
 def unequal_nodes(role: RoleEntry) -> bool:
     """Say whether a role has different numbers of ranks on its nodes."""
     return len({len(member.gpus) for member in role.members}) > 1
+
+
+def unequal_text(role: RoleEntry) -> str:
+    """Say that a role has unequal numbers of GPUs on its nodes, and which: one text, so it is told once."""
+    counts = ", ".join(f"{len(member.gpus)} on {member.node}" for member in role.members)
+    return f"{Ability.UNEQUAL_NODES.value} ({counts})"
 
 
 def _needs(manifest: Manifest) -> Iterator[tuple[Ability, str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from libra_plan.planner.manifests.base import unequal_text
 from libra_plan.planner.manifests.manifest import Degrees, RoleEntry, TaskEntry
 from libra_plan.planner.manifests.shapes import Shape, role_gpus, shape_of, width
 
@@ -118,8 +119,7 @@ def _placed(where: str, role: RoleEntry, framework: str) -> Iterator[str]:
     if not role.members:
         yield f"{where}: it has no GPUs, and {framework} runs it on GPUs"
     elif shape is None:
-        counts = ", ".join(f"{len(member.gpus)} on {member.node}" for member in role.members)
-        yield f"{where}: {framework} has pools of equally many GPUs on every node ({counts})"
+        yield f"{where}: {unequal_text(role)}"
     else:
         yield from _divides(where, role, shape)
 

@@ -97,7 +97,7 @@ def _reasons(manifest: Manifest, options: KubernetesOptions) -> Iterator[str]:
     nodes = {node.id: node for node in manifest.spec.nodes}
     for task in manifest.spec.tasks:
         if task.lifecycle.stop_signal != "SIGTERM":
-            yield f"{task.id}: Kubernetes stops containers with SIGTERM, not {task.lifecycle.stop_signal}"
+            yield f"{task.id}: its stop_signal is {task.lifecycle.stop_signal}; Kubernetes sends SIGTERM"
         for role in task.roles:
             for member in role.members:
                 yield from _exact(f"{task.id}/{role.id}", member, nodes[member.node], options)
@@ -111,8 +111,8 @@ def _exact(where: str, member: Member, node: NodeEntry, options: KubernetesOptio
             yield f"{where}: a claim names UUIDs, and GPUs {' '.join(unknown)} of {node.id} have none"
     elif len(member.gpus) != len(node.gpus):
         yield (
-            f"{where}: a device plugin takes numbers, not ids, and the role has {len(member.gpus)} of the "
-            f"{len(node.gpus)} GPUs of {node.id}; whole nodes or --option dra=true"
+            f"{where}: it has {len(member.gpus)} of the {len(node.gpus)} GPUs of {node.id}, and a device "
+            "plugin takes numbers, not ids; whole nodes or --option dra=true"
         )
 
 

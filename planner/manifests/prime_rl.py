@@ -83,8 +83,6 @@ def _reasons(cast: Cast) -> Iterator[str]:
         yield f"{cast.where(role)}: prime-rl has no {part} on GPUs"
     yield from only(cast.where(cast.actor), cast.actor.layout, "cp ep", "prime-rl's trainer")
     yield from only(cast.where(cast.rollout), cast.rollout.layout, "tp", "prime-rl's vLLM")
-    if role_gpus(cast.actor) & role_gpus(cast.rollout):
-        yield f"{cast.task.id}: prime-rl has trainer and inference on different GPUs"
 
 
 def _ordered(cast: Cast) -> Iterator[str]:

@@ -69,6 +69,7 @@ def unpinned(manifest: Manifest, task: TaskEntry) -> Iterator[str]:
     if len({len(gpus) for gpus in taken.values()}) > 1:
         counts = ", ".join(f"{len(gpus)} on {node}" for node, gpus in taken.items())
         yield f"{task.id} has unequal numbers of GPUs on its nodes ({counts})"
+        return
     for role in task.roles:
         for member in role.members:
             if set(member.gpus) != taken[member.node]:

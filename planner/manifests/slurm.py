@@ -91,15 +91,15 @@ def _reasons(manifest: Manifest, picked: Manifest) -> Iterator[str]:
             holders.setdefault(name, []).append(task.id)
     for task in picked.spec.tasks:
         if task.lifecycle.stop_signal == "SIGINT":
-            yield f"{task.id}: srun takes SIGINT for a question about its state and does not pass it on"
+            yield f"{task.id}: its stop_signal is SIGINT, which srun answers and does not pass on"
     emitted = {task.id for task in picked.spec.tasks}
     for name, tasks in holders.items():
         if len(tasks) > 1 and emitted & set(tasks):
-            yield f"Slurm gives exact GPUs on whole nodes only, and {' and '.join(tasks)} share {name}"
+            yield f"{' and '.join(tasks)} share node {name}, and Slurm gives exact GPUs on whole nodes only"
     for node in picked.spec.nodes:
         indices = [gpu.index for gpu in node.gpus]
         if node.id in holders and indices != list(range(len(indices))):
-            yield f"Slurm numbers a job's GPUs from 0, and {node.id} has {indices}"
+            yield f"{node.id} has GPUs {indices}, and Slurm numbers a job's GPUs from 0"
 
 
 def _components(manifest: Manifest, task: TaskEntry) -> list[list[NodeEntry]]:

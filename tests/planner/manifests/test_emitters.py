@@ -8,7 +8,7 @@ import plans
 import pytest
 
 from libra_plan.errors import ManifestError
-from libra_plan.planner.manifests.base import Ability, configured, find_emitter, options_of
+from libra_plan.planner.manifests.base import Ability, LauncherRefusal, configured, find_emitter, options_of
 
 EMITTERS = golden.golden_emitters()
 
@@ -73,8 +73,31 @@ def test_every_reason_is_listed_at_once():
     """A user who mends one thing must not meet the next one only then."""
     with pytest.raises(ManifestError) as caught:
         find_emitter("prime-rl").emit(plans.colocated())
-    for part in ("roles that share GPUs", "no reference on GPUs", "no tp here", "different GPUs"):
+    for part in ("roles that share GPUs", "no reference on GPUs", "no tp here"):
         assert part in caught.value.got
+
+
+@pytest.mark.parametrize("name", EMITTERS)
+def test_unequal_nodes_are_told_once_with_the_key_that_helps(name):
+    """One fact in three wordings looks like three things to mend."""
+    if Ability.UNEQUAL_NODES in find_emitter(name).abilities:
+        return
+    with pytest.raises(LauncherRefusal) as caught:
+        find_emitter(name).emit(launch_cases.unequal())
+    assert caught.value.causes == (
+        "unequal/actor: a role with unequal numbers of GPUs on its nodes (8 on n0, 2 on n1)",
+    )
+    assert "`max_gpus`" in caught.value.way_out
+    assert "got" not in caught.value.message.split()
+
+
+def test_what_stands_in_the_way_is_not_called_got():
+    """A rule of the launcher is nothing that the plan has."""
+    with pytest.raises(LauncherRefusal) as caught:
+        find_emitter("slurm").emit(launch_cases.gaps())
+    assert caught.value.message.startswith(
+        "slurm cannot express this manifest: first and second share node n0, and Slurm gives exact GPUs"
+    )
 
 
 @pytest.mark.parametrize("name", EMITTERS)

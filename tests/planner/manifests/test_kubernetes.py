@@ -154,7 +154,7 @@ def test_parts_of_nodes_and_other_signals_are_refused():
     with pytest.raises(ManifestError, match="takes numbers, not ids"):
         emit(launch_cases.ahead())
     task = plans.running("t", [plans.role("a", [["n0:0"]])])
-    with pytest.raises(ManifestError, match="SIGTERM, not SIGUSR1"):
+    with pytest.raises(ManifestError, match="stop_signal is SIGUSR1; Kubernetes sends SIGTERM"):
         emit(plans.manifest_of(plans.cluster(1), task, lifecycle=LifecycleSpec(stop_signal="SIGUSR1")))
     with pytest.raises(ManifestError, match="no image"):
         find_emitter("kubernetes").emit(plans.manifest_of(plans.cluster(1), task))

@@ -90,9 +90,9 @@ def test_nodes_with_other_roles_are_components():
 
 def test_a_node_of_two_tasks_is_refused():
     """Slurm renumbers the GPUs of a job that has only some of a node's."""
-    with pytest.raises(ManifestError, match="first and second share n0"):
+    with pytest.raises(ManifestError, match="first and second share node n0"):
         emit(launch_cases.gaps())
-    with pytest.raises(ManifestError, match="first and second share n0"):
+    with pytest.raises(ManifestError, match="first and second share node n0"):
         emit(launch_cases.gaps(), tasks="first")
 
 
