@@ -20,6 +20,7 @@ from libra_plan.planner.manifests.store import CURRENT
 from libra_plan.profiles.catalog import ProfilesFolder, load_cluster, load_folder, load_profile
 from libra_plan.profiles.counting import counted
 from libra_plan.profiles.document import read_document, shown
+from libra_plan.profiles.measured_range import unmeasured_asks
 from libra_plan.profiles.model_checks import mixed_models
 from libra_plan.profiles.schema import ClusterFile
 
@@ -104,6 +105,7 @@ def _contents(path: Path, folder: ProfilesFolder) -> Iterator[str]:
         for each in folder.workload.sharing:
             yield f"tasks {', '.join(each.tasks)} may share: {each.kind}"
         yield from (f"warning: {line}" for line in mixed_models(folder.workload, folder.profiles))
+        yield from (f"warning: {line}" for line in unmeasured_asks(folder.workload, folder.profiles))
     if folder.cluster is not None:
         yield from _cluster_of(folder, folder.cluster)
     yield from (f"warning: {line}" for line in folder.warnings)

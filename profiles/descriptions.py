@@ -33,7 +33,7 @@ _WORKLOAD: dict[str, dict[str, str]] = {
     "TaskSpec": {
         "id": "Name of the task, unlike any other task's.",
         "description": "What the task is, for people.",
-        "weight": "How much a step of this task counts against others'.",
+        "weight": "How large its fair share of the GPUs is against others'; it does not put a task first.",
         "work_per_step": "The work of one step: samples and their lengths.",
         "coupling": "How the task's pools overlap.",
         "arrangements": "Ways to place roles that are allowed: all on one pool, each on its own, or mixed.",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from libra_plan.errors import RefusedError
@@ -20,6 +21,7 @@ from libra_plan.planner.pricing.switching import between_racks_note, handover_no
 from libra_plan.planner.pricing.work import TaskWork
 from libra_plan.planner.problem import Coupling
 from libra_plan.profiles.catalog import LoadedProfile
+from libra_plan.profiles.measured_range import longest_measured
 from libra_plan.profiles.schema import Point, RoleSpec
 
 __all__ = ["TRAINING", "stage_of"]
@@ -98,6 +100,26 @@ def _budget(role: RoleSpec, points: Iterable[Point], work: TaskWork, layout: Lay
     return max(int(batch_tokens(points)), work.sequences.longest)
 
 
+@contextmanager
+def _naming_the_budget(
+    role: RoleSpec, points: Iterable[Point], work: TaskWork, budget: int
+) -> Iterator[None]:
+    """Let a refusal name `micro_batch_tokens` where that asks for more than was measured."""
+    try:
+        yield
+    except RefusedError as refusal:
+        longest = longest_measured(points)
+        if role.micro_batch_tokens is None or min(budget, work.sequences.total) <= longest:
+            raise
+        way_out = f"micro_batch_tokens from {work.sequences.longest} to {longest}, the range measured"
+        raise RefusedError(
+            f"micro_batch_tokens {role.micro_batch_tokens}: {refusal.what}",
+            got=refusal.got,
+            allowed=refusal.allowed,
+            way_out=f"{way_out}; or {refusal.way_out}" if refusal.way_out else way_out,
+        ) from None
+
+
 @dataclass(frozen=True)
 class _Training(Stage):
     profile: FittedProfile
@@ -128,16 +150,17 @@ class _Training(Stage):
                     allowed=f"at most the {node_gpus} of one node",
                     way_out="give inter_node_gib_per_s in the cluster file",
                 )
-            cost = training_cost(
-                self.profile,
-                self.work.sequences,
-                budget,
-                replicas,
-                layout=layout,
-                link_gib_per_s=link,
-                shortest_tokens=shortest,
-                allow_prior=allow_prior,
-            )
+            with _naming_the_budget(self.role, self.loaded.points, self.work, budget):
+                cost = training_cost(
+                    self.profile,
+                    self.work.sequences,
+                    budget,
+                    replicas,
+                    layout=layout,
+                    link_gib_per_s=link,
+                    shortest_tokens=shortest,
+                    allow_prior=allow_prior,
+                )
             beyond = ranks_note(self.profile.measured_ranks(layout), replicas)
             return cost if beyond is None else replace(cost, notes=(*cost.notes, beyond))
 
@@ -155,12 +178,17 @@ class _Scoring(Stage):
     def prepare(self, layout: Layout, memory_mib: float, allow_prior: bool) -> Pricer:
         budget = _budget(self.role, self.loaded.points, self.work, layout)
         shortest = shortest_tokens(self.loaded.points)
-        return lambda replicas: scoring_cost(
-            self.profile,
-            self.work.sequences,
-            budget,
-            replicas,
-            layout=layout,
-            shortest_tokens=shortest,
-            allow_prior=allow_prior,
-        )
+
+        def price(replicas: int) -> StageCost:
+            with _naming_the_budget(self.role, self.loaded.points, self.work, budget):
+                return scoring_cost(
+                    self.profile,
+                    self.work.sequences,
+                    budget,
+                    replicas,
+                    layout=layout,
+                    shortest_tokens=shortest,
+                    allow_prior=allow_prior,
+                )
+
+        return price

@@ -103,3 +103,29 @@ def test_a_shared_engine_is_told_to_be_what_nobody_starts(call):
 def test_explain_promises_no_default_in_a_folder_it_does_not_take(call):
     """`explain` has no --out."""
     assert "--out" not in call("explain", "--help").out
+
+
+def test_a_micro_batch_beyond_what_was_measured_is_named_with_the_range(call, tmp_path):
+    """The model's batch and length say nothing to who wrote `micro_batch_tokens`."""
+    task = train_task(samples=4096)
+    task["roles"][0]["micro_batch_tokens"] = 1_000_000
+    work = write_workload(tmp_path / "work", [task])
+    assert (
+        "warning: rm/reward-model: micro_batch_tokens 1000000 is beyond what was"
+        in call("validate", work).out
+    )
+    err = call("solve", work, "--gpus", 1).err
+    assert "micro_batch_tokens 1000000: " in err
+    assert "micro_batch_tokens from 1024 to 32768, the range measured" in err
+
+
+def test_a_layout_nobody_measured_is_told_by_validate(call, tmp_path):
+    """It is sound, and `solve` refuses it."""
+    task = train_task()
+    task["roles"][0]["layouts"] = [{"tp": 1}, {"tp": 2}]
+    (line,) = [
+        line
+        for line in call("validate", write_workload(tmp_path / "work", [task])).out.splitlines()
+        if "not measured" in line
+    ]
+    assert "rm/reward-model: layouts: {tp: 2, pp: 1, cp: 1, ep: 1}" in line
