@@ -7,7 +7,10 @@ files: on average 25 GPUs of room and twice as much demand per task, three GPU t
 
 from __future__ import annotations
 
+import csv
 import math
+from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,9 +30,13 @@ def generate(nodes: int, tasks: int, seed: int) -> dict[str, Any]:
     cluster = [_node(rng, i, nodes) for i in range(nodes)]
     gpus = sum(len(node["usable_gpus"]) for node in cluster)
     work = [_task(rng, i, 1.9 * gpus / tasks) for i in range(tasks)]
+    return _instance(cluster, work, seed)
+
+
+def _instance(cluster: list[dict[str, Any]], work: list[dict[str, Any]], seed: int) -> dict[str, Any]:
     return {
-        "nodes": nodes,
-        "tasks": tasks,
+        "nodes": len(cluster),
+        "tasks": len(work),
         "seed": seed,
         "capacity_gb": {name: memory for name, (memory, _) in TYPES.items()},
         "best_objective_known": None,
@@ -37,6 +44,27 @@ def generate(nodes: int, tasks: int, seed: int) -> dict[str, Any]:
         "cluster": cluster,
         "work": work,
     }
+
+
+def from_inventory(path: Path, tasks: int, seed: int) -> dict[str, Any]:
+    """Make an instance on the nodes of an inventory (CSV: sn, cpu_milli, memory_mib, gpu, model).
+
+    Its GPU models have none of the shipped types' names: they are dealt out to `TYPES` by falling number
+    of GPUs, so that node sizes and the mix of classes are real, speeds and memory those of the types.
+    """
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if int(row["gpu"])]
+    counts: Counter[str] = Counter()
+    for row in rows:
+        counts[row["model"]] += int(row["gpu"])
+    kind = {model: list(TYPES)[at % len(TYPES)] for at, (model, _) in enumerate(counts.most_common())}
+    cluster = [
+        {"id": at, "gpu_type": kind[row["model"]], "usable_gpus": list(range(int(row["gpu"])))}
+        for at, row in enumerate(rows)
+    ]
+    rng = np.random.default_rng(seed)
+    work = [_task(rng, i, 1.9 * counts.total() / tasks) for i in range(tasks)]
+    return _instance(cluster, work, seed)
 
 
 def _node(rng: np.random.Generator, number: int, nodes: int) -> dict[str, Any]:

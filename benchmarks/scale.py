@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 from allocation_case import Allocation, after, read_case
-from allocation_generate import generate
+from allocation_generate import from_inventory, generate
 
 from libra_plan.planner.solvers.colgen.search import Answer, Limits, optimise
 from libra_plan.planner.solvers.colgen.store import by_name, prices_by_name
@@ -27,9 +27,7 @@ MARKS_S = (1.0, 5.0, 30.0)
 
 def main() -> None:
     options = _options()
-    case = (
-        read_case(options.case) if options.case else generate(options.gpus // 8, options.tasks, options.seed)
-    )
+    case = _case(options)
     limits = Limits(options.time_limit, options.gap, seed=options.seed)
     allocation = Allocation(case)
     answer, line = measure("fresh", allocation, limits, options)
@@ -44,6 +42,19 @@ def main() -> None:
         print(json.dumps(measure("unchanged", same, staying, options, prices)[1]))
         changed = after(changed_case(case, options.seed), plan, answer.chosen)
         print(json.dumps(measure("arrival and failure", changed, limits, options, prices)[1]))
+
+
+def _case(options: argparse.Namespace) -> dict[str, Any]:
+    if options.case:
+        return read_case(options.case)
+    if options.inventory:
+        return from_inventory(options.inventory, options.tasks, options.seed)
+    return generate(options.gpus // 8, options.tasks, options.seed)
+
+
+def _name(options: argparse.Namespace) -> str:
+    source = options.case or options.inventory
+    return source.name if source else f"generated, seed {options.seed}"
 
 
 def changed_case(case: dict[str, Any], seed: int) -> dict[str, Any]:
@@ -90,7 +101,7 @@ def measure(
     case = allocation.case
     return answer, {
         "run": name,
-        "case": str(options.case.name) if options.case else f"generated, seed {options.seed}",
+        "case": _name(options),
         "gpus": sum(len(node["usable_gpus"]) for node in case["cluster"]),
         "tasks": len(case["work"]),
         "clock": "cpu" if options.cpu_clock else "wall",
@@ -123,6 +134,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--gpus", type=int, default=1024)
     parser.add_argument("--tasks", type=int, default=64)
     parser.add_argument("--case", type=Path)
+    parser.add_argument("--inventory", type=Path, help="CSV of real nodes to generate tasks for")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--running", action="store_true")
     parser.add_argument(

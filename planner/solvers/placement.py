@@ -223,10 +223,12 @@ def _blocks_by_item(
             for name in group:
                 left[name] = [gpu for gpu in left[name] if not _is(cluster, gpu, item)]
         for node_ in cluster:
-            for _ in range(assigned.blocks.get((number, node_.id), 0)):
-                block = _take(cluster, left[node_.id], item)
-                result[number].append(block)
-                left[node_.id] = [gpu for gpu in left[node_.id] if gpu not in block]
+            blocks = assigned.blocks.get((number, node_.id), 0)
+            if blocks:
+                found = _take(cluster, left[node_.id], item, blocks)
+                result[number] += found
+                taken = {gpu for block in found for gpu in block}
+                left[node_.id] = [gpu for gpu in left[node_.id] if gpu not in taken]
     return result
 
 
@@ -242,18 +244,21 @@ def _is(cluster: Cluster, gpu: GpuId, item: Item) -> bool:
     return cluster.gpus[gpu].gpu_class == item.gpu_class
 
 
-def _take(cluster: Cluster, left: Sequence[GpuId], item: Item) -> Block:
+def _take(cluster: Cluster, left: Sequence[GpuId], item: Item, blocks: int) -> list[Block]:
+    """Take blocks of a node: aligned ones with most of the held GPUs first, then scattered ones."""
     usable = [gpu for gpu in left if _is(cluster, gpu, item)]
     size = item.block_gpus
     groups: dict[int, list[GpuId]] = {}
     for gpu in usable:
         groups.setdefault(gpu.index // size, []).append(gpu)
-    aligned = [group for group in groups.values() if len(group) == size]
-    if aligned:
-        best = max(aligned, key=lambda group: sum(gpu in item.liked for gpu in group))
-        return tuple(best)
-    usable.sort(key=lambda gpu: (gpu not in item.liked, gpu.index))
-    return tuple(sorted(usable[:size]))
+    aligned = [tuple(group) for group in groups.values() if len(group) == size]
+    aligned.sort(key=lambda group: -sum(gpu in item.liked for gpu in group))
+    found = aligned[:blocks]
+    taken = {gpu for block in found for gpu in block}
+    rest = [gpu for gpu in usable if gpu not in taken]
+    rest.sort(key=lambda gpu: (gpu not in item.liked, gpu.index))
+    scattered = range(0, size * (blocks - len(found)), size)
+    return found + [tuple(sorted(rest[at : at + size])) for at in scattered]
 
 
 def _roles(
