@@ -26,6 +26,7 @@ class SchemaName(str, Enum):
     PROFILE = "profile"
     SWITCHING = "switching"
     MANIFEST = "manifest"
+    REPLAN_POLICY = "replan-policy"
 
 
 def register(app: typer.Typer) -> None:
@@ -35,6 +36,11 @@ def register(app: typer.Typer) -> None:
 
 def schema(name: Annotated[SchemaName, typer.Argument(metavar="NAME", help="Kind of file.")]) -> None:
     """Print a schema as it is published."""
+    if name is SchemaName.REPLAN_POLICY:
+        from libra_plan.planner.replan.policy import policy_schema
+
+        render.print_text(policy_schema())
+        return
     if name is SchemaName.MANIFEST:
         file = resources.files("libra_plan.planner.manifests") / "manifest.schema.json"
     else:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated, Literal
 
+import msgspec
 from msgspec import Meta
 
 from libra_plan.profiles.document import decode, parse_document, read_text, shown
@@ -20,6 +22,7 @@ __all__ = [
     "SafetyPolicy",
     "StayPolicy",
     "TrustPolicy",
+    "policy_schema",
     "read_policy",
 ]
 
@@ -151,6 +154,16 @@ class ReplanPolicy(File, frozen=True, kw_only=True):
     safety: SafetyPolicy = SafetyPolicy()
     elastic: ElasticPolicy = ElasticPolicy()
     retention: RetentionPolicy = RetentionPolicy()
+
+
+def policy_schema() -> str:
+    """Make the JSON Schema of the policy file (2020-12), with every default; unknown keys are refused."""
+    head = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": "urn:libra-plan:schema:replan-policy:1",
+        "title": "libra-plan replan-policy file",
+    }
+    return json.dumps({**head, **msgspec.json.schema(ReplanPolicy)}, indent=2, ensure_ascii=False)
 
 
 def read_policy(path: Path | None) -> ReplanPolicy:

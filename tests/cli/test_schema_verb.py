@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import re
 
+import jsonschema
+import msgspec
 import pytest
 
 from libra_plan.cli.schema_verb import SchemaName
+from libra_plan.planner.replan.policy import ReplanPolicy
 from libra_plan.profiles.catalog import shipped_folder
 from libra_plan.profiles.json_schema import FILES, schema_files
 
@@ -23,7 +26,17 @@ def test_a_schema_is_printed_as_published(call, name):
 def test_the_manifest_has_one_too(call):
     """Programs that read plans check them."""
     assert json.loads(call("schema", "manifest").out)["$schema"].startswith("https://json-schema.org/")
-    assert {each.value for each in SchemaName} == {*FILES, "manifest"}
+    assert {each.value for each in SchemaName} == {*FILES, "manifest", "replan-policy"}
+
+
+def test_the_policy_of_the_loop_has_one_with_its_defaults(call):
+    """An editor shows what holds where the file says nothing, and marks a slip of the pen."""
+    schema = json.loads(call("schema", "replan-policy").out)
+    check = jsonschema.Draft202012Validator(schema)
+    assert check.is_valid({})
+    assert check.is_valid(msgspec.to_builtins(ReplanPolicy()))
+    assert not check.is_valid({"rule": {"gain_upp": 0.1}})
+    assert not check.is_valid({"caps": {"moved_gpus_share": 1.5}})
 
 
 def test_the_shipped_workload_says_how_to_get_its_schema(call):
