@@ -17,7 +17,6 @@ __all__ = ["start"]
 
 _SAMPLE = 24  # tasks on which one price for all GPUs is looked for
 _ROUGH_GAP = 1e-4
-_MANY_TASKS = 100  # from here on an exact round takes long enough for one more plain choice before it
 
 
 def start(state: State, prices: Floats | None) -> None:
@@ -27,8 +26,6 @@ def start(state: State, prices: Floats | None) -> None:
         if not state.kept:
             _plain_choice(state, flat)
         prices = _rough_prices(state, flat)
-        if not state.kept and len(state.oracles) > _MANY_TASKS:
-            _plain_choice(state, prices)
     state.price(prices)
     if not state.over:
         state.better(complete(state.inner, state.pool, state.prices))
