@@ -327,22 +327,27 @@ def read_state(folder: Path) -> LaunchState | None:
 
 
 def start_time_of(pid: int) -> float | None:
-    """Give when a process was started, seconds since the host was; None when it has ended.
+    """Give when a process was started, seconds since the host was; None when there is none of this number.
 
     Seconds since the epoch would name another process whenever the host's clock is set.
     """
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes()
-    except OSError:  # ended, or another user's where the system hides those
-        return None
-    fields = stat.rpartition(b")")[2].split()  # from the state on: the name before may hold anything
-    return None if fields[0] in b"ZX" else int(fields[19]) / os.sysconf("SC_CLK_TCK")
+    seen = _state_and_start(pid)
+    return None if seen is None else seen[1]
 
 
 def still_runs(pid: int, start_time: float) -> bool:
     """Say whether a recorded process runs; a process that took over its number does not count."""
-    started = start_time_of(pid)
-    return started is not None and abs(started - start_time) < 0.05
+    seen = _state_and_start(pid)
+    return seen is not None and seen[0] not in b"ZX" and abs(seen[1] - start_time) < 0.05
+
+
+def _state_and_start(pid: int) -> tuple[bytes, float] | None:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:  # gone, or another user's where the system hides those
+        return None
+    fields = stat.rpartition(b")")[2].split()  # from the state on: the name before may hold anything
+    return fields[0], int(fields[19]) / os.sysconf("SC_CLK_TCK")
 
 
 def refuse_survivors(state: LaunchState | None) -> None:

@@ -255,7 +255,7 @@ class _Run:
             role=agent.role,
             generation=self.generations[agent.task],
             pid=process.pid,
-            start_time=host.start_time_of(process.pid) or 0.0,  # it may have ended already
+            start_time=host.start_time_of(process.pid) or 0.0,
             log=str(log),
         )
         self.live.append(_Running(agent, process, record))

@@ -90,7 +90,7 @@ def start_held(argv: Sequence[str], environment: Mapping[str, str], log: Path, w
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    return Held(process, start_time_of(process.pid) or 0.0)  # it may have been killed already
+    return Held(process, start_time_of(process.pid) or 0.0)
 
 
 def live_starts(recorded: Iterable[Process]) -> frozenset[int]:
