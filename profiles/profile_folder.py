@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import yaml
 
+from libra_plan.profiles import scalars
 from libra_plan.profiles.points import points_text
 from libra_plan.profiles.schema import Point, ProfileFile
 
@@ -40,7 +41,23 @@ def write_folder(target: Path, profile: ProfileFile, points: Sequence[Point], he
 def yaml_text(value: msgspec.Struct, header: str = "") -> str:
     """Write a struct in field order, without keys whose value is unknown or empty."""
     plain = _without_blanks(msgspec.to_builtins(value))
-    return header + yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=100)
+    return header + yaml.dump(plain, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes texts that our reader, which knows YAML 1.2, would take for something else."""
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    try:
+        plain = scalars.plain(text)
+    except (scalars.NotFiniteError, scalars.TooLargeError):
+        plain = None
+    style = None if plain == text else "'"
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _text)
 
 
 def _without_blanks(value: object) -> object:
