@@ -21,11 +21,12 @@ from pathlib import Path
 
 import numpy as np
 from replan_drift import drift
-from replan_worlds import SiaWorld, at, held_by, window, with_running
+from replan_worlds import SiaWorld, at, window, with_running
 
 from libra_plan.planner.manifests.build import build_manifest
 from libra_plan.planner.manifests.document import placements_of
 from libra_plan.planner.manifests.store import read_current, write_manifest
+from libra_plan.planner.plan import held_by
 from libra_plan.planner.problem import HeldTask, Problem
 from libra_plan.planner.replan.choose import Freedom, choose, plan_of
 from libra_plan.planner.replan.desk import LookInputs

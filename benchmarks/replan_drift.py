@@ -14,10 +14,11 @@ from dataclasses import replace
 from itertools import product
 
 import numpy as np
-from replan_worlds import at, held_by, window, with_running
+from replan_worlds import at, window, with_running
 
 from libra_plan.models.length_forecast import LEAST_HISTORY, forecast_lengths
 from libra_plan.models.quantities import Estimate, Origin
+from libra_plan.planner.plan import held_by
 from libra_plan.planner.problem import Arrangement, Coupling, CouplingKind, HeldTask, Problem
 from libra_plan.planner.replan.desk import LookInputs
 from libra_plan.planner.replan.look import look

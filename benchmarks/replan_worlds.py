@@ -12,13 +12,10 @@ from policies_sia import LEFT_OUT, POWER, TYPES, configs, draw_jobs, read_models
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.quantities import Origin, exactly
 from libra_plan.models.topology import Cluster, Gpu, GpuId, Node
-from libra_plan.planner.plan import Plan
 from libra_plan.planner.problem import (
     Coupling,
     CouplingKind,
-    HeldRole,
     HeldTask,
-    HeldWorkers,
     Problem,
     Role,
     StageOption,
@@ -99,32 +96,6 @@ def sia_cluster() -> Cluster:
             node = f"{name}-{number}"
             nodes.append(Node(node, tuple(Gpu(GpuId(node, i), name, 1.0) for i in range(per_node))))
     return Cluster("sia", tuple(nodes))
-
-
-def held_by(plan: Plan) -> tuple[HeldTask, ...]:
-    """Say what a plan's tasks hold once it runs."""
-    found = []
-    for running in plan.running:
-        pools = [pool for phase in running.column.phases for pool in phase.pools]
-        shared = {
-            c.role: f"g{number}"
-            for number, pool in enumerate(pools)
-            for c in pool.choices
-            if len(pool.choices) > 1
-        }
-        roles = tuple(
-            HeldRole(
-                each.role,
-                each.choice.layout,
-                each.replicas,
-                shared.get(each.role, each.role),
-                each.choice.option.layouts if each.choice.option.mix else (),
-            )
-            for each in running.roles
-        )
-        workers = tuple(HeldWorkers(share.role, share.node, share.workers) for share in running.cpu)
-        found.append(HeldTask(running.task, roles, workers))
-    return tuple(found)
 
 
 def window(problem: Problem, now: Now, seen: tuple[Seen, ...] = (), **more: object) -> Window:

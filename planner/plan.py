@@ -8,7 +8,7 @@ from enum import Enum
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.quantities import Estimate
 from libra_plan.models.topology import GpuId
-from libra_plan.planner.problem import SharingKind, StageOption
+from libra_plan.planner.problem import HeldRole, HeldTask, HeldWorkers, SharingKind, StageOption
 
 __all__ = [
     "Certificate",
@@ -27,6 +27,7 @@ __all__ = [
     "RunningTask",
     "Status",
     "TeamShare",
+    "held_by",
 ]
 
 
@@ -281,3 +282,30 @@ class Plan:
         covered = {task for run in self.joint for task in run.tasks}
         apart = (running.column for running in self.running if running.task not in covered)
         return (*apart, *(run.column for run in self.joint))
+
+
+def held_by(plan: Plan) -> tuple[HeldTask, ...]:
+    """Say what a plan's tasks hold once it runs; roles that take GPUs in turn share a group."""
+    return tuple(_held(running) for running in plan.running)
+
+
+def _held(running: RunningTask) -> HeldTask:
+    pools = [pool for phase in running.column.phases for pool in phase.pools]
+    groups = {
+        choice.role: f"pool{number}"
+        for number, pool in enumerate(pools)
+        for choice in pool.choices
+        if len(pool.choices) > 1
+    }
+    roles = tuple(
+        HeldRole(
+            each.role,
+            each.choice.layout,
+            each.replicas,
+            groups.get(each.role, each.role),
+            each.choice.option.layouts if each.choice.option.mix else (),
+        )
+        for each in running.roles
+    )
+    workers = tuple(HeldWorkers(share.role, share.node, share.workers) for share in running.cpu)
+    return HeldTask(running.task, roles, workers)

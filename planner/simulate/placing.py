@@ -6,33 +6,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from libra_plan.models.topology import Cluster, GpuId
-from libra_plan.planner.plan import Plan
-from libra_plan.planner.problem import HeldRole, HeldTask, Problem
+from libra_plan.planner.plan import held_by
+from libra_plan.planner.problem import HeldTask, Problem
 from libra_plan.planner.solvers.base import SolveParams
 from libra_plan.planner.solvers.solve import solve
 
-__all__ = ["PARAMS", "best_in", "held_of", "part_of", "shares", "split"]
+__all__ = ["PARAMS", "best_in", "part_of", "shares", "split"]
 
 PARAMS = SolveParams(deterministic=True, time_limit_s=20.0, gap=1e-4)
-
-
-def held_of(plan: Plan) -> tuple[HeldTask, ...]:
-    """Say what the tasks of a plan hold once it runs."""
-    found = []
-    for running in plan.running:
-        pools = [pool for phase in running.column.phases for pool in phase.pools]
-        shared = {
-            choice.role: f"pool{number}"
-            for number, pool in enumerate(pools)
-            for choice in pool.choices
-            if len(pool.choices) > 1
-        }
-        roles = tuple(
-            HeldRole(each.role, each.choice.layout, each.replicas, shared.get(each.role, each.role))
-            for each in running.roles
-        )
-        found.append(HeldTask(running.task, roles))
-    return tuple(found)
 
 
 def part_of(cluster: Cluster, gpus: Iterable[GpuId]) -> Cluster:
@@ -77,4 +58,4 @@ def best_in(
     if not part.nodes:
         return ()
     plan = solve(problem_on(part), PARAMS).plan
-    return () if plan is None else held_of(plan)
+    return () if plan is None else held_by(plan)

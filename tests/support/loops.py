@@ -8,8 +8,8 @@ from dataclasses import replace
 import msgspec
 
 from libra_plan.models.quantities import Estimate, Origin
-from libra_plan.planner.plan import Plan
-from libra_plan.planner.problem import HeldRole, HeldTask, HeldWorkers, Problem, Task
+from libra_plan.planner.plan import held_by
+from libra_plan.planner.problem import HeldTask, Problem, Task
 from libra_plan.planner.replan.desk import LookInputs
 from libra_plan.planner.replan.look import Looked, look
 from libra_plan.planner.replan.policy import ReplanPolicy
@@ -38,20 +38,6 @@ def world(
     gpus: int, tasks: Iterable[Task], running: tuple[HeldTask, ...] = (), per_node: int | None = None
 ) -> Problem:
     return Problem(table_cluster(gpus, per_node), tuple(tasks), running)
-
-
-def held_by(plan: Plan) -> tuple[HeldTask, ...]:
-    """Say what a plan's tasks hold once it runs."""
-    found = []
-    for running in plan.running:
-        pools = [pool for phase in running.column.phases for pool in phase.pools]
-        group = {c.role: f"g{number}" for number, pool in enumerate(pools) for c in pool.choices}
-        roles = tuple(
-            HeldRole(each.role, each.choice.layout, each.replicas, group[each.role]) for each in running.roles
-        )
-        workers = tuple(HeldWorkers(share.role, share.node, share.workers) for share in running.cpu)
-        found.append(HeldTask(running.task, roles, workers))
-    return tuple(found)
 
 
 def running_best(problem: Problem) -> Problem:

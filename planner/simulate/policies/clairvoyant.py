@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from libra_plan.models.quantities import Estimate
+from libra_plan.planner.plan import held_by
 from libra_plan.planner.problem import HeldTask
-from libra_plan.planner.simulate.placing import PARAMS, held_of
+from libra_plan.planner.simulate.placing import PARAMS
 from libra_plan.planner.simulate.policies.known import exact, names
 from libra_plan.planner.simulate.policy import TaskView, View
 from libra_plan.planner.solvers.solve import solve
@@ -32,7 +33,7 @@ class Clairvoyant:
         running = dict(plan.certificate.baselines).get("running", 0.0)
         if not view.urgent and plan.certificate.objective < running * (1.0 + self.least_gain):
             return None
-        return held_of(plan)
+        return held_by(plan)
 
 
 def _to_come(view: View, task: TaskView) -> Estimate:

@@ -10,9 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from libra_plan.models.topology import GpuId
+from libra_plan.planner.plan import held_by
 from libra_plan.planner.problem import HeldTask
 from libra_plan.planner.simulate.believed import world_cluster
-from libra_plan.planner.simulate.placing import PARAMS, held_of, part_of, shares, split
+from libra_plan.planner.simulate.placing import PARAMS, part_of, shares, split
 from libra_plan.planner.simulate.policies.known import names, recent, same_tasks
 from libra_plan.planner.simulate.policy import TaskView, View
 from libra_plan.planner.solvers.solve import solve
@@ -66,7 +67,7 @@ class LibraRule:
             return now
         before = min(entry.column.step_time_s.value for entry in kept)
         gain = before - plan.running[0].column.step_time_s.value
-        return held_of(plan) if gain > _COST_S and gain >= _LEAST_GAIN * before else now
+        return held_by(plan) if gain > _COST_S and gain >= _LEAST_GAIN * before else now
 
 
 def _best(view: View, task: TaskView, works: frozenset[GpuId]) -> tuple[HeldTask, ...]:
@@ -74,4 +75,4 @@ def _best(view: View, task: TaskView, works: frozenset[GpuId]) -> tuple[HeldTask
     if not part.nodes:
         return ()
     plan = solve(view.believed.problem(part, recent(view), [task.id]), PARAMS).plan
-    return () if plan is None else held_of(plan)
+    return () if plan is None else held_by(plan)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from libra_plan.planner.plan import held_by
 from libra_plan.planner.problem import HeldTask, Problem
 from libra_plan.planner.replan.desk import LookInputs
 from libra_plan.planner.replan.look import look
@@ -13,7 +14,7 @@ from libra_plan.planner.replan.market import Memo
 from libra_plan.planner.replan.policy import ReplanPolicy
 from libra_plan.planner.replan.state import LoopState
 from libra_plan.planner.replan.window import CheckpointAge, Load, Now, Progress, Seen, Window
-from libra_plan.planner.simulate.placing import PARAMS, held_of
+from libra_plan.planner.simulate.placing import PARAMS
 from libra_plan.planner.simulate.policies.known import by_forecast, names, recent
 from libra_plan.planner.simulate.policy import View
 from libra_plan.planner.solvers.solve import solve
@@ -71,14 +72,14 @@ class Ours:
         problem = self._problem(view, horizon_s, ahead_s=horizon_s / 2.0) if self.settings.forecast else today
         if not (view.running or view.broken):
             plan = solve(problem, PARAMS).plan  # the first plan, before there is anything to look at
-            return None if plan is None else held_of(plan)
+            return None if plan is None else held_by(plan)
         now = Now(_BEGAN_S + view.now_s, view.now_s, "boot")
         inputs = LookInputs(problem, rules, now, _window(view, now), today=today)
         looked = look(inputs, self._state, self._memo)
         self._horizon_s = looked.problem.horizon_s
         plan = looked.decision.plan
         self._state = looked.kept if plan is None else looked.adopted
-        return None if plan is None else held_of(plan)
+        return None if plan is None else held_by(plan)
 
     def _problem(self, view: View, horizon_s: float, ahead_s: float | None) -> Problem:
         means = recent(view) if ahead_s is None else by_forecast(view, ahead_s)

@@ -6,10 +6,11 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from libra_plan.planner.plan import held_by
 from libra_plan.planner.problem import HeldTask, Policy
 from libra_plan.planner.replan.choose import Freedom, choose, plan_of
 from libra_plan.planner.replan.market import Floats, TaskMarket, market_of
-from libra_plan.planner.simulate.placing import PARAMS, held_of
+from libra_plan.planner.simulate.placing import PARAMS
 from libra_plan.planner.simulate.policies.known import names, recent
 from libra_plan.planner.simulate.policy import View
 from libra_plan.planner.solvers.solve import solve
@@ -43,7 +44,7 @@ class SiaLike:
             return None
         for running in plan.running:
             self._restarts[running.task] = self._restarts.get(running.task, 0) + running.moved
-        return held_of(plan)
+        return held_by(plan)
 
     def _values(self, view: View, task: TaskMarket) -> Floats:
         weight = task.priced.task.weight
@@ -77,4 +78,4 @@ class GavelLike:
         problem = view.believed.problem(view.cluster, recent(view), names(view), view.running)
         tasks = tuple(replace(task, restart_s=0.0) for task in problem.tasks)
         plan = solve(replace(problem, tasks=tasks, policy=Policy.MAX_MIN), PARAMS).plan
-        return None if plan is None else held_of(plan)
+        return None if plan is None else held_by(plan)

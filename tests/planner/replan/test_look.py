@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loops import Loop, at, held_by, policy, running_best, scaling, slower, unsure, well, world
+from loops import Loop, at, policy, running_best, scaling, slower, unsure, well, world
 
 from libra_plan.models.topology import AbsentGpu, GpuId
+from libra_plan.planner.plan import held_by
 from libra_plan.planner.problem import HeldTask, Problem, Quota
 from libra_plan.planner.problem import Policy as Objective
 from libra_plan.planner.replan.decision import Rung
