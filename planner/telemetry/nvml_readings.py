@@ -107,7 +107,7 @@ def read_load(nvml: Any, handle: Any, with_pcie: bool, counts_pcie: bool = True)
 
     Where the driver keeps no PCIe counters and `with_pcie` is set, it measures the traffic, 20 ms a
     direction. `counts_pcie` is what an earlier load of the GPU said: asking an H200 for PCIe counters
-    takes as much CPU as all else, for 32 bits that are of no use.
+    takes CPU at every look, for 32 bits that are of no use.
     """
     ask = _Asker(nvml)
     used = ask("utilization", lambda: nvml.nvmlDeviceGetUtilizationRates(handle))

@@ -318,7 +318,7 @@ def test_a_counter_of_32_bits_gives_no_rate(machine):
 
 
 def test_narrow_pcie_counters_are_asked_for_once(machine):
-    """On an H200 asking costs as much CPU as all other readings, for nothing."""
+    """Asking an H200 costs CPU at every look, for nothing."""
     hands = Hands()
     wide, narrow = counter(0), SimpleNamespace(nvmlReturn=0, valueType=1, value=SimpleNamespace(uiVal=5))
     source, library = machine(FakeGpu(0, FieldValues=[wide, wide, narrow, narrow]), clocks=clocks_of(hands))
