@@ -273,16 +273,21 @@ def test_a_signal_stops_what_was_started(tmp_path, number):
         os.kill(os.getpid(), number)
 
     poker = threading.Thread(target=poke)
+    own = signal.signal(number, signal.default_int_handler)  # under nohup SIGHUP would be ignored here
     before = signal.getsignal(number)
     poker.start()
-    report = start(cpu_manifest("import time; time.sleep(60)"), tmp_path)
-    poker.join()
+    try:
+        report = start(cpu_manifest("import time; time.sleep(60)"), tmp_path)
+        poker.join()
+        after = signal.getsignal(number)
+    finally:
+        signal.signal(number, own)
     assert report.interrupted == number.name
     assert [one.status for one in report.exits] == [-signal.SIGTERM]
     assert report.stopped_as_asked
     assert not replace(report, exits=(*report.exits, AgentExit("t", "b", 1, 1))).stopped_as_asked
     assert not replace(report, interrupted=None).stopped_as_asked
-    assert signal.getsignal(number) is before
+    assert after is before
 
 
 @DROPS_A_HANDLE
