@@ -6,7 +6,7 @@ import math
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from heapq import heappop, heappush
 from itertools import count
@@ -44,12 +44,6 @@ def simulate(
     return engine.run(progress)
 
 
-@dataclass(frozen=True)
-class _Call:
-    seconds: float
-    done: Callable[[], None]
-
-
 class Engine:
     """One run of a world."""
 
@@ -72,7 +66,7 @@ class Engine:
         self._here: set[str] = set()
         self.broken: dict[str, HeldTask] = {}
         self._free_workers: float = world.site.env_workers or math.inf
-        self._calls: deque[_Call] = deque()
+        self._calls: deque[tuple[float, Callable[[], None]]] = deque()
         self._held_since: dict[str, float] = {}
         self._busy_at_look: defaultdict[tuple[str, str], float] = defaultdict(float)
         self._looked_s = 0.0
@@ -86,18 +80,20 @@ class Engine:
         if self.world.failures is not None:
             self._plan_failures(self.world.failures)
         self.after(self.world.look_s, self._look_again)
-        told, heap = 0.0, self._heap
-        while heap and heap[0][0] <= self.ends and not self._all_done():
+        told, heap, ends, tasks = 0.0, self._heap, self.ends, len(self.runs)
+        finished, events = self.record.finished_s, 0
+        while heap and heap[0][0] <= ends and len(finished) < tasks:
             at, _, what = heappop(heap)
             if isinstance(what, tuple):
-                self._follow(at, *what)
+                events += self._follow(at, *what)
             else:
                 self.now = at
                 what()
-            self.record.events += 1
-            if progress is not None and at - told >= self.ends / 200.0:
+            events += 1
+            if progress is not None and at - told >= ends / 200.0:
                 told = at
-                progress(at / self.ends)
+                progress(at / ends)
+        self.record.events = events
         self.now = min(self.ends, self.now) if self._all_done() else self.ends
         for run in self.runs.values():
             self.settle(run)
@@ -117,40 +113,38 @@ class Engine:
             replica.scheduled = at
             heappush(self._heap, (at, next(self._order), (task, replica)))
 
-    def _follow(self, at: float, task: TaskRun, replica: Replica) -> None:
-        """Let a replica go on until something else comes first."""
+    def _follow(self, at: float, task: TaskRun, replica: Replica) -> int:
+        """Let a replica go on until something else comes first; give the number of its events."""
         if at != replica.scheduled:
-            return  # an earlier event was expected meanwhile
+            return 0  # an earlier event was expected meanwhile
         replica.scheduled = math.inf
-        heap, ends = self._heap, self.ends
+        heap, ends, events = self._heap, self.ends, 0
         while True:
             then = replica.next_s()
             if then > ends or (heap and then > heap[0][0]):
                 break
             self.now = then
             gave = replica.step()
-            self.record.events += 1
+            events += 1
             if gave is not None:
                 task.ended(replica, gave)
                 break
         self.watch(task, replica)
+        return events
 
     def call_tool(self, seconds: float, done: Callable[[], None]) -> None:
         """Run a tool call when a worker is free, first come, first served."""
-        self._calls.append(_Call(seconds, done))
-        self._start_calls()
-
-    def _start_calls(self) -> None:
-        while self._calls and self._free_workers > 0:
-            call = self._calls.popleft()
+        if self._free_workers > 0:
             self._free_workers -= 1
+            self.after(seconds, partial(self._called, done))
+        else:
+            self._calls.append((seconds, done))
 
-            def ended(call: _Call = call) -> None:
-                self._free_workers += 1
-                self._start_calls()
-                call.done()
-
-            self.after(call.seconds, ended)
+    def _called(self, done: Callable[[], None]) -> None:
+        self._free_workers += 1
+        if self._calls:
+            self.call_tool(*self._calls.popleft())
+        done()
 
     # ------------------------------------------------------------ what tasks tell
 

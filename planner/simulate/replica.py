@@ -49,7 +49,7 @@ class Trajectory:
         self.done_turns, self.context, self.calling = 0, float(self.prompt), False
 
 
-@dataclass(eq=False)
+@dataclass(slots=True, eq=False)
 class Replica:
     """An engine on `gpus` GPUs.
 
@@ -76,6 +76,8 @@ class Replica:
     _waiting: list[tuple[float, int, Trajectory]] = field(default_factory=list)
     _outside: dict[int, Trajectory] = field(default_factory=dict)
     _order: count[int] = field(default_factory=count)
+    _next: float | None = None  # the second of the next event, while nothing has changed since it was asked
+    _turn: tuple[float, float] = (_EVER, 0.0)  # with it: the second the next turn ends, decode steps to there
 
     def fits(self, trajectory: Trajectory) -> bool:
         """Tell whether it could be admitted now."""
@@ -103,21 +105,29 @@ class Replica:
         ends = self._clock + trajectory.response / trajectory.turns
         heappush(self._running, (ends, next(self._order), trajectory))
         self._total += trajectory.context
-
-    def _rates(self) -> tuple[float, float]:
-        """Give the seconds of the next decode step, and by how much each step is slower than the last."""
-        batch, fit = len(self._running), self.coefficients
-        rate = fit.fixed_s + fit.per_sequence_s * batch + fit.per_token_s * self._total
-        return rate, fit.per_token_s * batch
+        self._next = None
 
     def next_s(self) -> float:
         """Give the second of the next event; inf when nothing will happen by itself."""
+        if self._next is None:
+            self._next = self._found_next()
+        return self._next
+
+    def _found_next(self) -> float:
+        # every decode step is slower than the last by what one more token of each context costs
         wakes = self._waiting[0][0] if self._waiting else _EVER
-        if not self._running:
-            return max(wakes, self.now) if wakes < _EVER else _EVER
-        rate, growth = self._rates()
-        steps = self._running[0][0] - self._clock
-        return min(self.now + steps * (rate + growth * steps / 2.0), max(wakes, self.now))
+        running, now = self._running, self.now
+        if not running:
+            self._turn = (_EVER, 0.0)
+            return max(wakes, now) if wakes < _EVER else _EVER
+        fit, batch = self.coefficients, len(running)
+        rate = fit.fixed_s + fit.per_sequence_s * batch + fit.per_token_s * self._total
+        steps = running[0][0] - self._clock
+        ends = now + steps * (rate + fit.per_token_s * batch * steps / 2.0)
+        self._turn = (ends, steps)
+        if wakes == _EVER:
+            return ends
+        return min(ends, max(wakes, now))
 
     def advance(self, now: float) -> None:
         """Decode up to a moment at which nothing ends yet."""
@@ -125,24 +135,26 @@ class Replica:
         if seconds <= 0.0:
             return
         if self._running:
-            rate, growth = self._rates()
+            fit, batch = self.coefficients, len(self._running)
+            rate = fit.fixed_s + fit.per_sequence_s * batch + fit.per_token_s * self._total
+            growth = fit.per_token_s * batch
             steps = 2.0 * seconds / (rate + math.sqrt(rate * rate + 2.0 * growth * seconds))
             steps = min(steps, self._running[0][0] - self._clock)
             self._clock += steps
-            self._total += len(self._running) * steps
+            self._total += batch * steps
             self.busy_s += seconds
         self.now = now
+        self._next = None
 
     def step(self) -> Trajectory | None:
         """Go to the next event; give the trajectory that ended, or that calls a tool outside."""
+        self.next_s()
         wakes = self._waiting[0][0] if self._waiting else _EVER
-        if self._running:
-            rate, growth = self._rates()
-            steps = self._running[0][0] - self._clock
-            ends = self.now + steps * (rate + growth * steps / 2.0)
-            if ends <= wakes:
-                return self._end_turn(ends, steps)
+        ends, steps = self._turn
+        if self._running and ends <= wakes:
+            return self._end_turn(ends, steps)
         self.advance(wakes)
+        self._next = None
         _, _, trajectory = heappop(self._waiting)
         return self._back(trajectory)
 
@@ -150,7 +162,7 @@ class Replica:
         clock, _, trajectory = heappop(self._running)
         self._total += (len(self._running) + 1) * steps
         self.busy_s += ends - self.now
-        self._clock, self.now = clock, ends
+        self._clock, self.now, self._next = clock, ends, None
         trajectory.context += trajectory.response / trajectory.turns
         self._total -= trajectory.context
         trajectory.done_turns += 1
@@ -186,6 +198,7 @@ class Replica:
         """Stand still for some seconds, as for new weights."""
         self.advance(now)
         self.now += seconds
+        self._next = None
 
     def abandon(self) -> list[Trajectory]:
         """Give back everything that is here, in the order of steps; what was generated is lost."""
@@ -193,7 +206,7 @@ class Replica:
         found += [*self._outside.values(), *self.queue]
         self._running, self._waiting, self._outside = [], [], {}
         self.queue.clear()
-        self.held, self.reserved, self._total = 0, 0.0, 0.0
+        self.held, self.reserved, self._total, self._next = 0, 0.0, 0.0, None
         for trajectory in found:
             trajectory.begin_anew()
         return sorted(found, key=lambda each: (each.step, each.number))
