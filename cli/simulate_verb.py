@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from libra_plan.cli import render
+from libra_plan.cli.faults import Interrupted
 from libra_plan.cli.plan_verbs import Form, FormOption
 from libra_plan.errors import InputError
 
 if TYPE_CHECKING:
     from libra_plan.planner.simulate.record import Record
-    from libra_plan.planner.simulate.report import Figures, Interval
+    from libra_plan.planner.simulate.report import Figures
+    from libra_plan.planner.simulate.sweep import Case
     from libra_plan.planner.simulate.world import World
 
 __all__ = ["register"]
@@ -55,35 +57,92 @@ def simulate(
     backend: Annotated[Backend, typer.Option(help="What spreads runs: joblib's backend.")] = Backend.LOKY,
     jsonl: Annotated[Path | None, typer.Option(help="Folder for a JSONL trace of every run.")] = None,
     chrome: Annotated[Path | None, typer.Option(help="Folder for a Chrome trace of every run.")] = None,
+    pictures: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder for pictures (SVG and PNG) of the first seed, and of gains; needs matplotlib."
+        ),
+    ] = None,
     form: FormOption = Form.TABLE,
 ) -> None:
     """Run, compare and print."""
     from libra_plan.planner.simulate.policies import POLICIES, make_policy
-    from libra_plan.planner.simulate.report import paired
-    from libra_plan.planner.simulate.sweep import Case, sweep
+    from libra_plan.planner.simulate.sweep import Case
 
     names = list(POLICIES) if policies == "all" else [name.strip() for name in policies.split(",")]
     for name in (*names, over):
         make_policy(name)  # refuses a wrong name before anything runs
-    for folder in (jsonl, chrome):
+    if pictures is not None:
+        from libra_plan.planner.simulate.pictures import need_matplotlib
+
+        need_matplotlib()
+    for folder in (jsonl, chrome, pictures):
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
+    traced = jsonl is not None or chrome is not None
     cases = [
-        Case(world, name, seed, keep_stages=jsonl is not None or chrome is not None)
+        Case(world, name, seed, keep_stages=traced or (pictures is not None and seed == 0))
         for world in _worlds(worlds, hours)
         for seed in range(seeds)
         for name in names
     ]
-    found: list[Figures] = []
-    with _bar() as progress:
-        for figures, record in sweep(cases, jobs, backend.value, progress):
+    found, shown = [], []
+    interrupted = False
+    try:
+        for figures, record in _shown_runs(cases, jobs, backend):
             found.append(figures)
             _trace(record, jsonl, chrome)
-    ratios = [each for name in names if name != over for each in paired(found, name, over)]
+            if pictures is not None and record.seed == 0:
+                shown.append(record)
+    except KeyboardInterrupt:
+        interrupted = True
+    if found:
+        _tell(found, [name for name in names if name != over], over, form, pictures)
+    if pictures is not None:
+        _draw(shown, {case.world.id: case.world.look_s for case in cases}, pictures)
+    if interrupted:
+        raise Interrupted(f"after {len(found)} of {len(cases)} runs")
+
+
+def _shown_runs(cases: Sequence[Case], jobs: int, backend: Backend) -> Iterator[tuple[Figures, Record]]:
+    """Make the runs, with a bar."""
+    from libra_plan.planner.simulate.sweep import sweep
+
+    with _bar() as progress:
+        yield from sweep(cases, jobs, backend.value, progress)
+
+
+def _tell(
+    found: Sequence[Figures], names: Sequence[str], over: str, form: Form, pictures: Path | None
+) -> None:
+    """Write what was found."""
+    from libra_plan.cli.simulate_tables import print_figures, print_ratios
+    from libra_plan.planner.simulate.report import paired, summaries
+
+    summed = summaries(found, over)
+    ratios = [each for name in names for each in paired(found, name, over)]
     if form is Form.TABLE:
-        _print(found, ratios)
+        print_figures(summed)
+        print_ratios(ratios)
     else:
-        render.print_data(render.as_data({"runs": found, "ratios": ratios}), form.value)
+        data = {"runs": found, "ratios": ratios, "summaries": summed}
+        render.print_data(render.as_data(data), form.value)
+    if pictures is not None and ratios:
+        from libra_plan.planner.simulate.pictures import draw_gain
+
+        worlds = list(dict.fromkeys(each.world for each in ratios))
+        draw_gain(sorted(ratios, key=lambda each: worlds.index(each.world)), pictures / "gain")
+
+
+def _draw(records: Sequence[Record], look_s: Mapping[str, float], folder: Path) -> None:
+    """Draw the runs of each world, and say where."""
+    from libra_plan.planner.simulate.pictures import draw_allocation, draw_utilization
+
+    for world in dict.fromkeys(record.world for record in records):
+        own = [record for record in records if record.world == world]
+        draw_allocation(own, folder)
+        draw_utilization(own, look_s[world], folder)
+    render.note(f"wrote pictures to {folder}")
 
 
 def _worlds(given: Sequence[str], hours: float | None) -> list[World]:
@@ -124,48 +183,3 @@ def _trace(record: Record, jsonl: Path | None, chrome: Path | None) -> None:
         (jsonl / f"{name}.jsonl").write_bytes(b"\n".join(json_lines(record)) + b"\n")
     if chrome is not None:
         (chrome / f"{name}.json").write_bytes(chrome_trace(record))
-
-
-def _print(found: Sequence[Figures], ratios: Sequence[Interval]) -> None:
-    columns = ["world", "policy", "× fair share", "worst task", "tokens /s", "samples /s", "idle", "bubbles",
-               "moves /h", "lost GPU h", "JCT mean h", "p99 h", "look p50 s", "p99 s"]  # fmt: skip
-    rows = []
-    for world, policy in dict.fromkeys((each.world, each.policy) for each in found):
-        own = [each for each in found if (each.world, each.policy) == (world, policy)]
-        rows.append([world, policy, *(_mean(own, key) for key in _KEYS)])
-    render.print_table(columns, rows, right=range(2, len(columns)))
-    if not ratios:
-        return
-    render.print_line("")
-    lines = [
-        [each.world, each.policy, each.over, f"{each.mean:.3f}", _span(each), str(each.seeds)]
-        for each in ratios
-    ]
-    render.print_table(["world", "policy", "over", "ratio", "95 % interval", "seeds"], lines, right=(3, 4, 5))
-
-
-_KEYS = {
-    "weighted": ("{:.3f}", 1.0),
-    "fairness": ("{:.3f}", 1.0),
-    "tokens_per_s": ("{:,.0f}", 1.0),
-    "samples_per_s": ("{:.3g}", 1.0),
-    "idle": ("{:.1%}", 1.0),
-    "bubbles": ("{:.1%}", 1.0),
-    "moves_per_hour": ("{:.2f}", 1.0),
-    "lost_gpu_hours": ("{:.1f}", 1.0),
-    "jct_mean_s": ("{:.2f}", 1 / 3600),
-    "jct_p99_s": ("{:.2f}", 1 / 3600),
-    "decide_p50_s": ("{:.3f}", 1.0),
-    "decide_p99_s": ("{:.3f}", 1.0),
-}
-
-
-def _mean(found: Sequence[Figures], key: str) -> str:
-    """Give the mean over seeds in the form of its column."""
-    values = [value for each in found if (value := getattr(each, key)) is not None]
-    text, unit = _KEYS[key]
-    return text.format(sum(values) / len(values) * unit) if values else "–"
-
-
-def _span(each: Interval) -> str:
-    return "–" if each.low is None else f"{each.low:.3f} – {each.high:.3f}"

@@ -14,11 +14,11 @@ from itertools import count
 import numpy as np
 
 from libra_plan.models.topology import Cluster, GpuId
-from libra_plan.planner.problem import HeldTask
+from libra_plan.planner.problem import HeldRole, HeldTask
 from libra_plan.planner.simulate.believed import Believed, world_cluster
 from libra_plan.planner.simulate.moves import Moves
 from libra_plan.planner.simulate.policy import Policy, TaskView, View
-from libra_plan.planner.simulate.record import Held, Record, StageDone, StepDone
+from libra_plan.planner.simulate.record import Held, Record, RolloutSeen, StageDone, StepDone
 from libra_plan.planner.simulate.replica import Replica
 from libra_plan.planner.simulate.task_run import TaskRun
 from libra_plan.planner.simulate.work import stream
@@ -95,6 +95,7 @@ class Engine:
                 progress(at / ends)
         self.record.events = events
         self.now = min(self.ends, self.now) if self._all_done() else self.ends
+        self._see_rollouts()
         for run in self.runs.values():
             self.settle(run)
         return self.record
@@ -149,8 +150,10 @@ class Engine:
     # ------------------------------------------------------------ what tasks tell
 
     def stage(self, task: str, role: str, begun: float, seconds: float, gpus: int, busy_gpu_s: float) -> None:
-        """Note a stage."""
-        self.record.stage(StageDone(task, role, begun, seconds, gpus), busy_gpu_s)
+        """Note a stage as it begins; of one that outlasts the world only what is within counts."""
+        if begun + seconds > self.ends:
+            busy_gpu_s *= max(0.0, self.ends - begun) / seconds
+        self.record.stage(StageDone(task, role, begun, seconds, gpus, busy_gpu_s))
 
     def step_done(self, task: TaskRun, done: StepDone) -> None:
         """Note a step; a task that has done all of them leaves."""
@@ -174,9 +177,9 @@ class Engine:
         seconds = self.now - since
         self.record.held_gpu_s[name] += seconds * task.gpus
         roles = tuple((role.role, sum(map(len, role.replicas))) for role in task.placed.roles)
-        self.record.placements.append(Held(name, since, self.now, roles))
+        self.record.placements.append(Held(name, since, self.now, roles, _pools(task.placed)))
         for each in task.replicas:
-            self.record.busy_gpu_s[name, "rollout"] += min(each.busy_s, seconds) * each.gpus
+            self.record.busy_gpu_s[name, "rollout"] += min(each.busy_until(self.now), seconds) * each.gpus
 
     def begin(self, task: TaskRun, placed: HeldTask) -> None:
         """Let a task run on these GPUs."""
@@ -220,8 +223,18 @@ class Engine:
     # ------------------------------------------------------------ looks
 
     def _look_again(self) -> None:
+        self._see_rollouts()
         self._decide(urgent=False)
         self.after(self.world.look_s, self._look_again)
+
+    def _see_rollouts(self) -> None:
+        """Note for pictures what rollouts have used so far."""
+        for name, run in self.runs.items() if self.record.keeps_stages else ():
+            if run.spec.costs.decode:
+                live = () if run.placed is None else run.replicas
+                now = sum(each.busy_until(self.now) * each.gpus for each in live)
+                seen = RolloutSeen(name, self.now, self.record.busy_gpu_s[name, "rollout"] + now)
+                self.record.rollouts.append(seen)
 
     def _decide(self, *, urgent: bool) -> None:
         if not self._here or self.moves.under_way:
@@ -278,6 +291,20 @@ class Engine:
             if seconds > 0.0:
                 found[role.role] = float(np.clip((now - before) / (seconds * gpus), 0.0, 1.0))
         return found
+
+
+def _pools(placed: HeldTask) -> tuple[tuple[str, int], ...]:
+    """Count the GPUs of the roles that take the same ones in turn."""
+    groups: dict[str, list[HeldRole]] = {}
+    for role in placed.roles:
+        groups.setdefault(role.share_group, []).append(role)
+    return tuple(
+        (
+            " + ".join(role.role for role in own),
+            len({g for r in own for replica in r.replicas for g in replica}),
+        )
+        for own in groups.values()
+    )
 
 
 def gpus_of(placed: HeldTask) -> frozenset[GpuId]:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["Change", "Held", "Record", "StageDone", "StepDone"]
+__all__ = ["Change", "Held", "Record", "RolloutSeen", "StageDone", "StepDone"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,13 +24,14 @@ class StepDone:
 
 @dataclass(frozen=True, slots=True)
 class StageDone:
-    """A stage of a role: when it began, how long, on how many GPUs."""
+    """A stage of a role: when it began, how long, on how many GPUs, and the GPU-seconds it used of them."""
 
     task: str
     role: str
     begun_s: float
     seconds: float
     gpus: int
+    busy_gpu_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +51,26 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
+class RolloutSeen:
+    """GPU-seconds that rollouts of a task had used up to a look."""
+
+    task: str
+    at_s: float
+    busy_gpu_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Held:
-    """A stretch of time in which a task held so many GPUs per role."""
+    """A stretch of time in which a task held so many GPUs per role.
+
+    `pools` counts the GPUs themselves: roles that take the same ones in turn are one, joined by `+`.
+    """
 
     task: str
     from_s: float
     to_s: float
     roles: tuple[tuple[str, int], ...]
+    pools: tuple[tuple[str, int], ...]
 
 
 @dataclass
@@ -70,6 +84,7 @@ class Record:
     gpus: int
     steps: list[StepDone] = field(default_factory=list)
     stages: list[StageDone] = field(default_factory=list)
+    rollouts: list[RolloutSeen] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
     placements: list[Held] = field(default_factory=list)
     failures: list[tuple[float, str, float]] = field(default_factory=list)
@@ -82,9 +97,9 @@ class Record:
     events: int = 0
     keeps_stages: bool = False
 
-    def stage(self, done: StageDone, busy_gpu_s: float) -> None:
+    def stage(self, done: StageDone) -> None:
         """Count a stage; keep it when traces are wanted."""
-        self.busy_gpu_s[done.task, done.role] += busy_gpu_s
+        self.busy_gpu_s[done.task, done.role] += done.busy_gpu_s
         if self.keeps_stages:
             self.stages.append(done)
 

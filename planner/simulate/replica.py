@@ -200,6 +200,10 @@ class Replica:
         self.now += seconds
         self._next = None
 
+    def busy_until(self, now: float) -> float:
+        """Give the seconds it has worked up to a moment at which nothing ends yet."""
+        return self.busy_s + max(0.0, now - self.now) if self._running else self.busy_s
+
     def abandon(self) -> list[Trajectory]:
         """Give back everything that is here, in the order of steps; what was generated is lost."""
         found = [each[2] for each in (*self._running, *self._waiting)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -15,7 +15,17 @@ from libra_plan.planner.simulate.record import Record
 from libra_plan.planner.simulate.world import World
 from libra_plan.planner.solvers.solve import solve
 
-__all__ = ["Figures", "Interval", "References", "figures_of", "paired"]
+__all__ = [
+    "FIGURES",
+    "Figures",
+    "Interval",
+    "References",
+    "Spread",
+    "Summary",
+    "figures_of",
+    "paired",
+    "summaries",
+]
 
 _BUCKET = 0.05
 
@@ -23,8 +33,9 @@ _BUCKET = 0.05
 class Figures(msgspec.Struct, frozen=True):
     """What one run came to. Shares are of 1; None: nothing of the kind happened.
 
-    `weighted`: Σ weight × fair shares' worth of work done, per second. `fairness`: the least of the tasks'
-    rates, each in its fair share. `idle`: GPU-time that no role used; `bubbles`: of what tasks held.
+    `weighted`: Σ weight × fair shares' worth of work done, per second. `task_rates`: the work of each task
+    that came, in its fair shares; `fairness`: the least. `idle`: GPU-time that no role used; `bubbles`: of
+    what tasks held. `jct`: from arrival to the last step, of the tasks that did all their steps.
     """
 
     world: str
@@ -35,7 +46,7 @@ class Figures(msgspec.Struct, frozen=True):
     tokens_per_s: float
     samples_per_s: float
     task_rates: dict[str, float]
-    fairness: float
+    fairness: float | None
     jct_mean_s: float | None
     jct_p99_s: float | None
     makespan_s: float | None
@@ -43,8 +54,26 @@ class Figures(msgspec.Struct, frozen=True):
     bubbles: float
     moves_per_hour: float
     lost_gpu_hours: float
-    decide_p50_s: float
-    decide_p99_s: float
+    decide_p50_s: float | None
+    decide_p99_s: float | None
+
+
+FIGURES = (
+    "weighted",
+    "tokens_per_s",
+    "samples_per_s",
+    "fairness",
+    "jct_mean_s",
+    "jct_p99_s",
+    "makespan_s",
+    "idle",
+    "bubbles",
+    "moves_per_hour",
+    "lost_gpu_hours",
+    "decide_p50_s",
+    "decide_p99_s",
+)
+"""The figures that are summed up over seeds; the rates of tasks are, too."""
 
 
 class References:
@@ -81,7 +110,7 @@ def figures_of(record: Record, world: World, references: References) -> Figures:
         spec = world.task_of[step.task]
         # the law of the step, not the luck of its draw: a long draw must not count as more work
         done[step.task] += references.step_s(step.task, spec.responses.mean_at(step.step))
-    rates = {name: value / _here_s(record, name, seconds) for name, value in done.items()}
+    rates = {name: done[name] / _here_s(record, name, seconds) for name in done if name in record.arrived_s}
     weighted = sum(world.task_of[name].weight * value for name, value in done.items()) / seconds
     spans = [end - record.arrived_s[name] for name, end in record.finished_s.items()]
     everything = record.gpus * seconds
@@ -96,7 +125,7 @@ def figures_of(record: Record, world: World, references: References) -> Figures:
         sum(step.tokens for step in record.steps) / seconds,
         sum(step.samples for step in record.steps) / seconds,
         rates,
-        min(rates.values()),
+        min(rates.values(), default=None),
         float(np.mean(spans)) if spans else None,
         float(np.quantile(spans, 0.99)) if spans else None,
         max(record.finished_s.values()) if len(record.finished_s) == len(world.tasks) else None,
@@ -104,15 +133,14 @@ def figures_of(record: Record, world: World, references: References) -> Figures:
         1.0 - busy / held if held else 0.0,
         moves / record.hours,
         sum(record.lost_gpu_s.values()) / 3600.0,
-        float(np.median(record.decide_s)),
-        float(np.quantile(record.decide_s, 0.99)),
+        float(np.median(record.decide_s)) if record.decide_s else None,
+        float(np.quantile(record.decide_s, 0.99)) if record.decide_s else None,
     )
 
 
 def _here_s(record: Record, task: str, seconds: float) -> float:
     """Give the seconds a task was there, waiting counted."""
-    begun = record.arrived_s.get(task)
-    return 1.0 if begun is None else max(1.0, record.finished_s.get(task, seconds) - begun)
+    return max(1.0, record.finished_s.get(task, seconds) - record.arrived_s[task])
 
 
 class Interval(msgspec.Struct, frozen=True):
@@ -129,8 +157,6 @@ class Interval(msgspec.Struct, frozen=True):
 
 def paired(found: Sequence[Figures], policy: str, over: str) -> list[Interval]:
     """Compare weighted throughput seed by seed: Student's interval of the mean of ln ratios, per world."""
-    from scipy.stats import t as student
-
     by: Mapping[tuple[str, str, int], float] = {
         (each.world, each.policy, each.seed): each.weighted for each in found
     }
@@ -140,9 +166,75 @@ def paired(found: Sequence[Figures], policy: str, over: str) -> list[Interval]:
         logs = np.array([math.log(by[world, policy, s] / by[world, over, s]) for s in seeds])
         if not len(logs):
             continue
-        mean, low, high = float(logs.mean()), None, None
-        if len(logs) > 1:
-            half = float(student.ppf(0.975, len(logs) - 1) * logs.std(ddof=1) / math.sqrt(len(logs)))
-            low, high = math.exp(mean - half), math.exp(mean + half)
-        result.append(Interval(world, policy, over, len(logs), math.exp(mean), low, high))
+        spread = Spread.of(logs)
+        low, high = (None if end is None else math.exp(end) for end in (spread.low, spread.high))
+        result.append(Interval(world, policy, over, len(logs), math.exp(spread.mean), low, high))
     return result
+
+
+class Spread(msgspec.Struct, frozen=True):
+    """A mean over seeds, with Student's 95 % interval (None: one seed only)."""
+
+    seeds: int
+    mean: float
+    low: float | None
+    high: float | None
+
+    @staticmethod
+    def of(values: Iterable[float]) -> Spread:
+        """Take the mean of one value per seed, and its interval."""
+        from scipy.stats import t as student
+
+        known = np.array(list(values), dtype=np.float64)
+        mean, count = float(known.mean()), len(known)
+        if count == 1:
+            return Spread(1, mean, None, None)
+        half = float(student.ppf(0.975, count - 1) * known.std(ddof=1) / math.sqrt(count))
+        return Spread(count, mean, mean - half, mean + half)
+
+
+class Summary(msgspec.Struct, frozen=True):
+    """A figure of a policy in a world, over the seeds in which there is one.
+
+    `figure` is a field of `Figures`, or `task_rates.TASK`. `change` is the difference to the policy it is
+    compared with, seed by seed; None: it is that policy, or no seed has both.
+    """
+
+    world: str
+    policy: str
+    figure: str
+    over: str
+    value: Spread
+    change: Spread | None
+
+
+def summaries(found: Sequence[Figures], over: str) -> list[Summary]:
+    """Sum up every figure of every world and policy, and compare it with that of another policy."""
+    result = []
+    for world, policy in dict.fromkeys((each.world, each.policy) for each in found):
+        own = {e.seed: e for e in found if (e.world, e.policy) == (world, policy)}
+        other = {e.seed: e for e in found if (e.world, e.policy) == (world, over)} if policy != over else {}
+        tasks = dict.fromkeys(task for each in own.values() for task in each.task_rates)
+        for figure in (*FIGURES, *(f"task_rates.{task}" for task in tasks)):
+            values = {seed: v for seed, each in own.items() if (v := _value(each, figure)) is not None}
+            if not values:
+                continue
+            before = {seed: _value(each, figure) for seed, each in other.items()}
+            change = [v - b for seed, v in values.items() if (b := before.get(seed)) is not None]
+            result.append(
+                Summary(
+                    world,
+                    policy,
+                    figure,
+                    over,
+                    Spread.of(values.values()),
+                    Spread.of(change) if change else None,
+                )
+            )
+    return result
+
+
+def _value(figures: Figures, figure: str) -> float | None:
+    kind, _, task = figure.partition(".")
+    value: float | None = figures.task_rates.get(task) if task else getattr(figures, kind)
+    return value

@@ -52,10 +52,13 @@ def sweep(
         return
     parallel, delayed = _joblib(backend)
     runs = parallel(n_jobs=jobs, backend=backend, return_as="generator")(delayed(run_case)(c) for c in cases)
-    for number, found in enumerate(runs, start=1):
-        if progress is not None:
-            progress(number / len(cases))
-        yield found
+    try:
+        for number, found in enumerate(runs, start=1):
+            if progress is not None:
+                progress(number / len(cases))
+            yield found
+    finally:
+        runs.close()  # after Ctrl-C: nothing that was handed out is waited for
 
 
 def _part_of(

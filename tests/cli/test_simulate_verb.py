@@ -3,8 +3,10 @@
 import json
 
 import msgspec
+import pytest
 from sim_worlds import DECODE, TRAIN, make_task, make_world
 
+from libra_plan.planner.simulate import sweep as sweep_module
 from libra_plan.planner.simulate.world import Costs
 
 
@@ -33,6 +35,59 @@ def test_the_table_names_worlds_and_policies(call, tmp_path):
     ran = call("simulate", world_file(tmp_path), "--policies", "equal,best-static")
     assert ran.code == 0
     assert "× fair share" in ran.out
+    assert "best-static" in ran.out
+
+
+def test_table_and_json_have_every_figure_with_its_interval(call, tmp_path):
+    """A figure without its interval is a rumour: every row says ±, and scripts find mean, low and high."""
+    words = ("simulate", world_file(tmp_path), "--policies", "equal,best-static,libra", "--seeds", "2")
+    ran = call(*words)
+    first = ran.out.split("\n\n")[0].splitlines()
+    assert first[0].startswith("small: mean of 2 seeds")
+    names = [line.split("  ")[0] for line in first[2:]]
+    assert names == [
+        "× fair share", "worst task, × fair share", "tokens /s", "samples /s", "idle, %", "bubbles, %",
+        "moves /h", "lost to switching, GPU h", "decision p50, ms", "decision p99, ms", "rl, × fair share",
+    ]  # fmt: skip
+    assert all(line.count("±") == 3 for line in first[2:])
+    assert "small: difference to best-static, seed by seed" in ran.out
+    summaries = json.loads(call(*words, "--format", "json").out)["summaries"]
+    found = {(each["policy"], each["figure"]): each for each in summaries}
+    rate = found["equal", "task_rates.rl"]
+    assert rate["value"]["low"] <= rate["value"]["mean"] <= rate["value"]["high"]
+    assert rate["change"]["mean"] == 0.0
+    assert found["best-static", "weighted"]["change"] is None
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # old matplotlib, new pyparsing
+def test_pictures_are_written_where_asked(call, tmp_path):
+    """Two pictures over time of the first seed, and the gains of all."""
+    pytest.importorskip("matplotlib")
+    out = tmp_path / "pictures"
+    words = ("--policies", "equal,best-static", "--seeds", "2", "--pictures", str(out))
+    ran = call("simulate", world_file(tmp_path), *words)
+    assert ran.code == 0
+    assert f"wrote pictures to {out}" in ran.err
+    names = ("allocation-small-0", "gain", "utilization-small-0")
+    assert sorted(path.name for path in out.iterdir()) == [n + f for n in names for f in (".png", ".svg")]
+
+
+def test_ctrl_c_prints_what_is_finished(call, tmp_path, monkeypatch):
+    """Hours of runs must not be lost with the last one: the table has those that ended, the code says why."""
+    real = sweep_module.run_case
+    begun = []
+
+    def third_is_stopped(case, progress=None):
+        begun.append(case)
+        if len(begun) == 3:
+            raise KeyboardInterrupt
+        return real(case, progress)
+
+    monkeypatch.setattr(sweep_module, "run_case", third_is_stopped)
+    ran = call("simulate", world_file(tmp_path), "--policies", "equal,best-static", "--seeds", "2")
+    assert ran.code == 130
+    assert "interrupted after 2 of 4 runs" in ran.err
+    assert "small: one seed: no intervals" in ran.out
     assert "best-static" in ran.out
 
 
