@@ -14,6 +14,7 @@ import typer
 from libra_plan.cli import render
 from libra_plan.cli.faults import Interrupted
 from libra_plan.cli.plan_verbs import Form, FormOption
+from libra_plan.cli.throughput_verbs import SamplesOfLog, TaskOfLog
 from libra_plan.errors import InputError
 
 if TYPE_CHECKING:
@@ -28,7 +29,9 @@ _SIMULATE = (
     "Simulate worlds under allocation policies, seed by seed, and compare what gets done.\n\n"
     "A world is a file (copy one of those that come with the package), or the id of one of these. Every "
     "policy meets the same work under a seed; intervals are of the ratios of paired seeds.\n\n"
-    "Example: libra-plan simulate identical-64 --policies best-static,ours --seeds 3"
+    "Example: libra-plan simulate identical-64 --policies best-static,ours --seeds 3\n\n"
+    "With --fit nothing is run: recordings of your own become a world, on top of the one that is named.\n\n"
+    "Example: libra-plan simulate verl-dapo-7b-64 --fit metrics.jsonl --placed 64 --out mine.yaml"
 )
 
 
@@ -63,9 +66,46 @@ def simulate(
             help="Folder for pictures (SVG and PNG) of the first seed, and of gains; needs matplotlib."
         ),
     ] = None,
+    fit: Annotated[
+        list[Path] | None, typer.Option(help="Recording to fit the world to; may be given again.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="With --fit: file to write the world to.")] = None,
+    placed: Annotated[
+        str | None,
+        typer.Option(help="With --fit: GPUs of the run (64), or replicas × GPUs: rollout=16x2,train=4x8."),
+    ] = None,
+    profile: Annotated[
+        list[str] | None, typer.Option(help="With --fit: profile whose costs stand in for the base's.")
+    ] = None,
+    task: TaskOfLog = "",
+    samples: SamplesOfLog = None,
     form: FormOption = Form.TABLE,
 ) -> None:
-    """Run, compare and print."""
+    """Run, compare and print; or fit."""
+    if fit:
+        from libra_plan.cli.simulate_fit import fit_recordings
+
+        fit_recordings(_worlds(worlds, hours), fit, out, placed, task, samples, profile or [], form)
+        return
+    for name, given in (("--out", out), ("--placed", placed), ("--profile", profile)):
+        if given is not None:
+            raise InputError(f"{name} goes with --fit", way_out="name the recordings with --fit")
+    _run(worlds, policies, seeds, over, hours, jobs, backend, jsonl, chrome, pictures, form)
+
+
+def _run(
+    worlds: list[str],
+    policies: str,
+    seeds: int,
+    over: str,
+    hours: float | None,
+    jobs: int,
+    backend: Backend,
+    jsonl: Path | None,
+    chrome: Path | None,
+    pictures: Path | None,
+    form: Form,
+) -> None:
     from libra_plan.planner.simulate.policies import POLICIES, make_policy
     from libra_plan.planner.simulate.sweep import Case
 

@@ -53,7 +53,7 @@ def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
         plain = scalars.plain(text)
     except (scalars.NotFiniteError, scalars.TooLargeError):
         plain = None
-    style = None if plain == text else "'"
+    style = "|" if "\n" in text else None if plain == text else "'"
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 

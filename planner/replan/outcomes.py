@@ -10,7 +10,7 @@ from sqlalchemy import insert, select
 from libra_plan.planner.replan import store_schema as s
 from libra_plan.planner.replan.state_store import StateStore
 
-__all__ = ["OutcomeRow", "Realised", "note_outcomes", "outcomes_of"]
+__all__ = ["OutcomeRow", "Realised", "all_outcomes", "note_outcomes", "outcomes_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,4 +76,11 @@ def outcomes_of(store: StateStore, look: int) -> list[OutcomeRow]:
     """List what came of a look."""
     with store.begin() as connection:
         rows = connection.execute(select(s.outcomes).where(s.outcomes.c.look == look)).all()
+    return [OutcomeRow(*row) for row in rows]
+
+
+def all_outcomes(store: StateStore) -> list[OutcomeRow]:
+    """List what came of every look, oldest first."""
+    with store.begin() as connection:
+        rows = connection.execute(select(s.outcomes).order_by(s.outcomes.c.look)).all()
     return [OutcomeRow(*row) for row in rows]

@@ -176,8 +176,9 @@ class Engine:
             return
         seconds = self.now - since
         self.record.held_gpu_s[name] += seconds * task.gpus
-        roles = tuple((role.role, sum(map(len, role.replicas))) for role in task.placed.roles)
-        self.record.placements.append(Held(name, since, self.now, roles, _pools(task.placed)))
+        replicas = tuple((role.role, tuple(map(len, role.replicas))) for role in task.placed.roles)
+        roles = tuple((role, sum(sizes)) for role, sizes in replicas)
+        self.record.placements.append(Held(name, since, self.now, roles, replicas, _pools(task.placed)))
         for each in task.replicas:
             self.record.busy_gpu_s[name, "rollout"] += min(each.busy_until(self.now), seconds) * each.gpus
 

@@ -61,7 +61,7 @@ class RolloutSeen:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A stretch of time in which a task held so many GPUs per role.
+    """A stretch of time in which a task held so many GPUs per role, and of each replica of it.
 
     `pools` counts the GPUs themselves: roles that take the same ones in turn are one, joined by `+`.
     """
@@ -70,6 +70,7 @@ class Held:
     from_s: float
     to_s: float
     roles: tuple[tuple[str, int], ...]
+    replicas: tuple[tuple[str, tuple[int, ...]], ...]
     pools: tuple[tuple[str, int], ...]
 
 

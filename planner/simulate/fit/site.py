@@ -1,0 +1,126 @@
+"""The site and what goes wrong on it: GPUs, failures, costs of moves, errors of models."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import NormalDist
+
+import msgspec
+import numpy as np
+
+from libra_plan.planner.simulate.fit.figures import LEAST_STEPS, Figure, Found, rounded
+from libra_plan.planner.simulate.fit.recorded import Recorded
+from libra_plan.planner.simulate.world import Failures, Site, SwitchCosts, World
+from libra_plan.profiles.switch_costs import FEWEST
+
+__all__ = ["fit_error", "fit_failures", "fit_site", "fit_switching"]
+
+_LEAST_FAILURES = 3
+_Z90 = NormalDist().inv_cdf(0.95)
+
+
+def fit_site(world: World, seen: Recorded, most_placed: int, found: Found, *, told: bool) -> Site:
+    """Take the GPUs that were watched, else those that the user told, or at least what a role held."""
+    gpus = seen.gpus or most_placed
+    if gpus <= (0 if told else world.site.gpus) and not seen.gpus:
+        found.keep("site", "the GPUs of the site were not recorded, and no role held more than these")
+        return world.site
+    if most_placed > gpus:
+        found.doubts.append(f"site: {most_placed} GPUs were held, {gpus} watched")
+        gpus = most_placed
+    of = "GPUs watched" if seen.gpus else "GPUs held"
+    found.figures.append(Figure("site.gpus", gpus, "", None, None, gpus, of, "their number"))
+    per_node = seen.gpus_per_node or world.site.gpus_per_node
+    return msgspec.structs.replace(world.site, gpus=gpus, gpus_per_node=min(per_node, gpus))
+
+
+def fit_failures(world: World, seen: Recorded, found: Found) -> Failures | None:
+    """Give GPU-hours ÷ failures, and the law of repairs."""
+    count, hours, base = seen.failures, seen.gpu_hours, world.failures
+    if count < _LEAST_FAILURES:
+        least = f", which {hours / 3.0:,.0f} h between failures of a GPU or more would show 95 times in 100"
+        why = f"{count} failures in {hours:,.1f} GPU-hours, {_LEAST_FAILURES} are the least"
+        found.keep(
+            "failures" if base else "failures: none", why + (least if count == 0 and hours > 0 else "")
+        )
+        return base
+    low, high = 2.0 * hours / _chi_square(_Z90, 2 * count + 2), 2.0 * hours / _chi_square(-_Z90, 2 * count)
+    mtbf = hours / count
+    how = f"{hours:,.1f} GPU-hours ÷ failures"
+    found.figures.append(Figure("failures.mtbf_hours", mtbf, "h", low, high, count, "failures", how))
+    if len(seen.repairs_s) >= _LEAST_FAILURES:
+        logs = np.log(np.array(seen.repairs_s))
+        median, sigma = float(np.exp(np.median(logs))), float(logs.std(ddof=1))
+        how = f"the median; sigma {sigma:.2f}"
+        number = len(seen.repairs_s)
+        found.figures.append(
+            Figure("failures.repair_median_s", median, "s", None, None, number, "repairs", how)
+        )
+    elif base is not None:
+        median, sigma = base.repair_median_s, base.repair_sigma
+        found.keep("failures.repair", f"{len(seen.repairs_s)} repairs ended, {_LEAST_FAILURES} are the least")
+    else:
+        found.keep("failures: none", "how long repairs take was not recorded, and the base world has none")
+        return None
+    return Failures(mtbf_hours=rounded(mtbf), repair_median_s=rounded(median), repair_sigma=rounded(sigma))
+
+
+def _chi_square(z: float, freedom: int) -> float:
+    """Give a quantile of χ² by Wilson and Hilferty."""
+    part = 2.0 / (9.0 * freedom)
+    return float(freedom * (1.0 - part + z * math.sqrt(part)) ** 3)
+
+
+def fit_switching(world: World, seen: Recorded, found: Found) -> SwitchCosts:
+    """Take starts, saving and loading from recorded moves: least, median and greatest."""
+    base, tasks = world.switching, world.task_of
+    starts = list(seen.starts_s)
+    for task, saved, seconds in seen.whole_starts:
+        if task in tasks:
+            costs = tasks[task].costs
+            saving = costs.state_gib / base.save_gib_per_s[1] if saved else 0.0
+            starts.append(
+                max(0.0, seconds - saving - (costs.state_gib + costs.weights_gib) / base.load_gib_per_s[1])
+            )
+    saves = [tasks[task].costs.state_gib / s for task, s in seen.saves_s if task in tasks and s > 0]
+    loads = [
+        (tasks[task].costs.state_gib + tasks[task].costs.weights_gib) / s
+        for task, s in seen.loads_s
+        if task in tasks and s > 0
+    ]
+    return msgspec.structs.replace(
+        base,
+        start_s=_triangle("start_s", "s", starts, base.start_s, found),
+        save_gib_per_s=_triangle("save_gib_per_s", "GiB/s", saves, base.save_gib_per_s, found),
+        load_gib_per_s=_triangle("load_gib_per_s", "GiB/s", loads, base.load_gib_per_s, found),
+    )
+
+
+def _triangle(
+    name: str, unit: str, values: Sequence[float], base: tuple[float, float, float], found: Found
+) -> tuple[float, float, float]:
+    values = [each for each in values if each > 0.0 or name == "start_s"]
+    if len(values) < FEWEST:
+        found.keep(f"switching.{name}", f"{len(values)} moves tell it, {FEWEST} are the least")
+        return base
+    low, middle, high = min(values), float(np.median(values)), max(values)
+    how = "the median; it is from least to greatest"
+    found.figures.append(Figure(f"switching.{name}", middle, unit, low, high, len(values), "moves", how))
+    return rounded(low), rounded(middle), rounded(high)
+
+
+def fit_error(world: World, seen: Recorded, found: Found) -> float:
+    """Give the spread of ln(realised ÷ predicted) of roles' times after moves."""
+    if len(seen.errors) < LEAST_STEPS:
+        found.keep(
+            "model_error", f"{len(seen.errors)} predictions with their outcome, {LEAST_STEPS} are the least"
+        )
+        return world.model_error
+    spread = float(np.sqrt(np.mean(np.square(seen.errors))))
+    part = 1.645 * spread / math.sqrt(2.0 * len(seen.errors))
+    how = "root of the mean square of ln(realised ÷ predicted)"
+    found.figures.append(
+        Figure("model_error", spread, "", spread - part, spread + part, len(seen.errors), "predictions", how)
+    )
+    return rounded(spread)
