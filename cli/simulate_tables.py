@@ -14,6 +14,7 @@ __all__ = ["print_figures", "print_ratios"]
 
 _FORMS = {
     "weighted": ("× fair share", 1.0, 3),
+    "of_bound": ("of the proven bound, %", 100.0, 1),
     "fairness": ("worst task, × fair share", 1.0, 3),
     "tokens_per_s": ("tokens /s", 1.0, 0),
     "samples_per_s": ("samples /s", 1.0, 2),

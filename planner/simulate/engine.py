@@ -16,13 +16,14 @@ import numpy as np
 from libra_plan.models.topology import Cluster, GpuId
 from libra_plan.planner.problem import HeldRole, HeldTask
 from libra_plan.planner.simulate.believed import Believed, world_cluster
+from libra_plan.planner.simulate.failing import failures_of
 from libra_plan.planner.simulate.moves import Moves
 from libra_plan.planner.simulate.policy import Policy, TaskView, View
 from libra_plan.planner.simulate.record import Held, Record, RolloutSeen, StageDone, StepDone
 from libra_plan.planner.simulate.replica import Replica
 from libra_plan.planner.simulate.task_run import TaskRun
 from libra_plan.planner.simulate.work import stream
-from libra_plan.planner.simulate.world import Failures, World
+from libra_plan.planner.simulate.world import World
 
 __all__ = ["Engine", "simulate"]
 
@@ -77,8 +78,7 @@ class Engine:
         """Run to the end of the world, or until every task has done its steps."""
         for task in self.world.tasks:
             self.after(task.arrives_s, partial(self._arrive, task.id))
-        if self.world.failures is not None:
-            self._plan_failures(self.world.failures)
+        self._plan_failures()
         self.after(self.world.look_s, self._look_again)
         told, heap, ends, tasks = 0.0, self._heap, self.ends, len(self.runs)
         finished, events = self.record.finished_s, 0
@@ -195,16 +195,11 @@ class Engine:
         self.record.arrived_s[task] = self.now
         self.after(0.0, lambda: self._decide(urgent=True))
 
-    def _plan_failures(self, failures: Failures) -> None:
-        rng = stream(self.seed, "failures")
-        for gpu in self.cluster.gpus:
-            at = float(rng.exponential(failures.mtbf_hours * 3600.0))
-            while at < self.ends:
-                repair = failures.repair_median_s * math.exp(rng.normal(0.0, failures.repair_sigma))
-                self.after(at, partial(self._fail, gpu))
-                self.after(at + repair, partial(self._repaired, gpu))
-                self.record.failures.append((at, str(gpu), repair))
-                at += repair + float(rng.exponential(failures.mtbf_hours * 3600.0))
+    def _plan_failures(self) -> None:
+        for gpu, at, repair in failures_of(self.world, self.seed):
+            self.after(at, partial(self._fail, gpu))
+            self.after(at + repair, partial(self._repaired, gpu))
+            self.record.failures.append((at, str(gpu), repair))
 
     def _fail(self, gpu: GpuId) -> None:
         self.lost = self.lost | {gpu}

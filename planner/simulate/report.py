@@ -33,9 +33,10 @@ _BUCKET = 0.05
 class Figures(msgspec.Struct, frozen=True):
     """What one run came to. Shares are of 1; None: nothing of the kind happened.
 
-    `weighted`: Σ weight × fair shares' worth of work done, per second. `task_rates`: the work of each task
-    that came, in its fair shares; `fairness`: the least. `idle`: GPU-time that no role used; `bubbles`: of
-    what tasks held. `jct`: from arrival to the last step, of the tasks that did all their steps.
+    `weighted`: Σ weight × fair shares' worth of work done, per second; `of_bound`: its share of what is
+    proven to be out of every policy's reach (`bound.py`). `task_rates`: the work of each task that came, in
+    its fair shares; `fairness`: the least. `idle`: GPU-time that no role used; `bubbles`: of what tasks
+    held. `jct`: from arrival to the last step, of the tasks that did all their steps.
     """
 
     world: str
@@ -43,6 +44,7 @@ class Figures(msgspec.Struct, frozen=True):
     seed: int
     hours: float
     weighted: float
+    of_bound: float | None
     tokens_per_s: float
     samples_per_s: float
     task_rates: dict[str, float]
@@ -60,6 +62,7 @@ class Figures(msgspec.Struct, frozen=True):
 
 FIGURES = (
     "weighted",
+    "of_bound",
     "tokens_per_s",
     "samples_per_s",
     "fairness",
@@ -102,8 +105,8 @@ class References:
         return self._kept[task, bucket]
 
 
-def figures_of(record: Record, world: World, references: References) -> Figures:
-    """Add up one run."""
+def figures_of(record: Record, world: World, references: References, bound: float | None = None) -> Figures:
+    """Add up one run; `bound` is what none exceeds under its seed."""
     seconds = record.hours * 3600.0
     done: dict[str, float] = {task.id: 0.0 for task in world.tasks}
     for step in record.steps:
@@ -122,6 +125,7 @@ def figures_of(record: Record, world: World, references: References) -> Figures:
         record.seed,
         record.hours,
         weighted,
+        weighted / bound if bound else None,
         sum(step.tokens for step in record.steps) / seconds,
         sum(step.samples for step in record.steps) / seconds,
         rates,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from libra_plan.errors import InputError
+from libra_plan.planner.simulate.bound import upper_bound
 from libra_plan.planner.simulate.engine import simulate
 from libra_plan.planner.simulate.policies import make_policy
 from libra_plan.planner.simulate.record import Record
@@ -33,13 +34,20 @@ def run_case(case: Case, progress: Callable[[float], None] | None = None) -> tup
     record = simulate(
         case.world, make_policy(case.policy), case.seed, keep_stages=case.keep_stages, progress=progress
     )
-    return figures_of(record, case.world, _references(case.world)), record
+    bound = _bound(case.world, case.seed)
+    return figures_of(record, case.world, _references(case.world), bound), record
 
 
 @lru_cache(maxsize=8)
 def _references(world: World) -> References:
     """Price the references of a world once for all of its runs in this process."""
     return References(world)
+
+
+@lru_cache(maxsize=32)
+def _bound(world: World, seed: int) -> float:
+    """Prove a bound once for all policies under a seed."""
+    return upper_bound(world, seed, _references(world))
 
 
 def sweep(

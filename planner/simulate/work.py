@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import zlib
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ from libra_plan.planner.simulate.replica import Trajectory
 from libra_plan.planner.simulate.world import WorldTask
 from libra_plan.profiles.schema_workload import LogNormal
 
-__all__ = ["StepWork", "Work", "stream"]
+__all__ = ["StepLengths", "StepWork", "Work", "stream"]
 
 
 def stream(seed: int, *names: str | int) -> np.random.Generator:
@@ -32,6 +33,15 @@ class StepWork:
     mean_response: float
 
 
+@dataclass(frozen=True)
+class StepLengths:
+    """What is drawn for a step: tokens of prompts and responses, seconds of each one's tool calls by turn."""
+
+    prompts: IntArray
+    responses: IntArray
+    calls_s: FloatArray | None
+
+
 @dataclass
 class Work:
     """Draw the steps of one task."""
@@ -47,19 +57,25 @@ class Work:
             self._kept.pop(number - 16, None)
         return self._kept[number]
 
-    def _drawn(self, number: int) -> StepWork:
+    def lengths(self, number: int) -> StepLengths:
+        """Draw a step; its trajectories are made of it."""
         task, rng = self.task, stream(self.seed, "work", self.task.id, number)
         prompts = _cut(task.prompts, task.samples, rng)
         responses = _cut(task.responses.law(task.responses.mean_at(number)), task.samples, rng)
-        lengths = prompts + responses
+        return StepLengths(prompts, responses, self._calls(rng) if task.costs.decode else None)
+
+    def _drawn(self, number: int) -> StepWork:
+        task, drawn = self.task, self.lengths(number)
         made: tuple[Trajectory, ...] = ()
         if task.costs.decode:
-            calls = self._calls(rng)
+            pairs = zip(drawn.prompts.tolist(), drawn.responses.tolist(), strict=True)
+            calls = itertools.repeat((), task.samples) if drawn.calls_s is None else drawn.calls_s.tolist()
             made = tuple(
-                Trajectory(number, i, p, r, task.turns, () if calls is None else tuple(calls[i].tolist()))
-                for i, (p, r) in enumerate(zip(prompts.tolist(), responses.tolist(), strict=True))
+                Trajectory(number, i, p, r, task.turns, tuple(own))
+                for i, ((p, r), own) in enumerate(zip(pairs, calls, strict=True))
             )
-        return StepWork(number, lengths, made, float(responses.mean()))
+        mean = float(drawn.responses.mean())
+        return StepWork(number, drawn.prompts + drawn.responses, made, mean)
 
     def _calls(self, rng: np.random.Generator) -> FloatArray | None:
         tools = self.task.tools
