@@ -7,11 +7,12 @@ GPU-seconds less failures, and each line of a task has the T_t seconds that it i
 
     Σ v ≤ λ·GPU-seconds + Σ_t [(ν_t + μ_t)·T_t + max over n of (V_t(n) − C_t(n))].
 
-This holds at all prices; they are searched for on a few steps, and the bound is then counted on every step of
-the seed. Serial tasks have one line, μ = ν. Async tasks train on trajectories in their own order: their n steps
-train n·S of the first (n + 1 + η)·S, and the (1 + η)·S costliest are taken off. What is left out (moves, GPUs
-that are held and idle, waits for CPU workers) could only take more. Where more than a million trajectories
-would have to be drawn, later steps are counted by the mean and eight standard deviations of those before.
+This holds at all prices; they are searched for on a few steps, and the bound is then counted on every step
+of the seed. Serial tasks have one line, μ = ν. Async tasks train on trajectories in their own order: their n
+steps train n·S of the first (n + 1 + η)·S, and the (1 + η)·S costliest are taken off. What is left out could
+only take more: moves, GPUs that are held and idle, waits for CPU workers. Where more than a million
+trajectories would have to be drawn, later steps are counted by the mean and eight standard deviations of
+those before: the bound then holds but for such luck.
 """
 
 from __future__ import annotations
@@ -138,7 +139,7 @@ class _Task:
             spread = 1.0 if self.floor.streams else 1.0 / (1.0 + math.exp(-max(-30.0, min(x[1], 30.0))))
             return Prices(gpu, line, other, spread)
 
-        found = minimize(
+        found = minimize(  # type: ignore[call-overload]  # the stubs know no options of one method
             lambda x: self._about(prices(x)),
             [-1.0, -1.0],
             method="Nelder-Mead",

@@ -46,7 +46,8 @@ def test_table_and_json_have_every_figure_with_its_interval(call, tmp_path):
     assert first[0].startswith("small: mean of 2 seeds")
     names = [line.split("  ")[0] for line in first[2:]]
     assert names == [
-        "× fair share", "worst task, × fair share", "tokens /s", "samples /s", "idle, %", "bubbles, %",
+        "× fair share", "of the proven bound, %", "worst task, × fair share", "tokens /s", "samples /s",
+        "idle, %", "bubbles, %",
         "moves /h", "lost to switching, GPU h", "decision p50, ms", "decision p99, ms", "rl, × fair share",
     ]  # fmt: skip
     assert all(line.count("±") == 3 for line in first[2:])
