@@ -74,12 +74,10 @@ class _Steps:
         slowest: FloatArray = (fixed_s * steps + _dealt(self.work_s, replicas).sum(axis=1)).max(axis=1)
         return slowest
 
-    def steady_s(self, fixed_s: float, slots: float, replicas: int, staleness: int) -> FloatArray:
+    def steady_s(self, fixed_s: float, slots: float, replicas: int) -> FloatArray:
         """Give the seconds per step of replicas that never drain; see `continuous_s`."""
-        shared = (fixed_s * self.lengths.sum(axis=1) / slots + self.work_s.sum(axis=1)) / replicas
-        alone = (fixed_s * self.lengths + self.work_s).max(axis=1) / (1 + staleness)
-        longest: FloatArray = np.maximum(shared, alone)
-        return longest
+        shared: FloatArray = (fixed_s * self.lengths.sum(axis=1) / slots + self.work_s.sum(axis=1)) / replicas
+        return shared
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,13 +95,12 @@ class Luck:
             self.priced.makespans_s(self.fixed_s, admission, replicas),
         )
 
-    def steady(self, admission: Admission, replicas: int, staleness: int) -> tuple[float, float]:
+    def steady(self, admission: Admission, replicas: int) -> tuple[float, float]:
         """Give the same of the seconds per step of replicas that never drain."""
-        count = self.drawn.lengths.shape[1]
-        slots = max(1.0, min(float(admission.sequences), count * (1 + staleness) / replicas))
+        slots = float(max(1, admission.sequences))
         return _ratios(
-            self.drawn.steady_s(self.fixed_s, slots, replicas, staleness),
-            self.priced.steady_s(self.fixed_s, slots, replicas, staleness),
+            self.drawn.steady_s(self.fixed_s, slots, replicas),
+            self.priced.steady_s(self.fixed_s, slots, replicas),
         )
 
 

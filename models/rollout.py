@@ -221,7 +221,6 @@ def continuous_s(
     coefficients: DecodeCoefficients,
     admission: Admission,
     replicas: int = 1,
-    staleness: int = 1,
     prefill_s: float = 0.0,
 ) -> float:
     """Give the seconds per step of replicas that never drain: total work ÷ steady rate.
@@ -229,22 +228,18 @@ def continuous_s(
     With N slots held all the time, B of them computing, a step takes t = a + B·(b + k·c) (c: mean
     context, weighted by length) and a slot is held L̄·t + wait per trajectory, so
     B = N·L̄·t/(L̄·t + wait) and the step's n trajectories take n·(L̄·t + wait)/(N·R). N is the least of
-    the slots, the tokens over the mean final context a slot holds, and the trajectories in flight
-    that staleness allows, n·(1 + staleness)/R. No trajectory may outlive 1 + staleness steps, so its
-    own time ÷ (1 + staleness) is a floor. Prefill seconds, over all trajectories, are shared evenly.
+    the slots and the tokens over the mean final context a slot holds; that staleness may allow fewer on
+    their way is told in `streaming.py`. Prefill seconds, over all trajectories, are shared evenly.
     """
     _check_fits(work, replicas, admission)
     count, lengths = len(work), work.response_tokens.astype(float)
     mean_length = float(lengths.mean())
     held = float((work.final_context * lengths).sum() / lengths.sum())  # slots see lengths weighted by time
-    slots = min(float(admission.sequences), admission.tokens / held, count * (1 + staleness) / replicas)
-    slots = max(slots, 1.0)
+    slots = max(min(float(admission.sequences), admission.tokens / held), 1.0)
     per_sequence = float(token_work_s(work, coefficients).sum() / lengths.sum())  # b + k·c
     wait = work.turns * work.tool_wait_s
     step = _steady_step_s(coefficients.fixed_s, per_sequence, slots, mean_length, wait)
-    steady = count * (mean_length * step + wait) / (slots * replicas) + prefill_s / replicas
-    alone = coefficients.fixed_s * lengths + token_work_s(work, coefficients)
-    return max(steady, (float(alone.max()) + wait) / (1 + staleness))
+    return count * (mean_length * step + wait) / (slots * replicas) + prefill_s / replicas
 
 
 def _steady_step_s(fixed: float, per_sequence: float, slots: float, length: float, wait: float) -> float:

@@ -15,6 +15,7 @@ from libra_plan.models.packing import Share, busiest_shares
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.quantities import Estimate
 from libra_plan.models.soft_floor import SoftFloorForm
+from libra_plan.models.streaming import Stream
 
 __all__ = [
     "StageCost",
@@ -33,13 +34,14 @@ __all__ = [
 class StageCost:
     """What a stage costs: seconds per step, peak reserved MiB per GPU (its `high` bounds), remarks.
 
-    `micro_batches` are those of the busiest replica.
+    `micro_batches` are those of the busiest replica; a rollout that never drains has its `stream`.
     """
 
     time_s: Estimate
     memory_mib: Estimate
     notes: tuple[str, ...] = ()
     micro_batches: int = 1
+    stream: Stream | None = None
 
 
 def micro_batch_query(share: Share, layout: Layout, shortest_tokens: float = 1.0) -> Query:

@@ -13,6 +13,7 @@ from functools import cached_property
 
 from libra_plan.models.parallelism import Layout, RangedReplica
 from libra_plan.models.quantities import Estimate
+from libra_plan.models.streaming import Stream
 from libra_plan.models.topology import Cluster, GpuId
 
 __all__ = [
@@ -65,13 +66,21 @@ class Coupling:
     """How pools overlap: `sync` adds times, `async` takes the largest, `pipelined` in between.
 
     `groups` is the number of micro-groups a pipelined step is cut into: with pool times t_i the
-    phase takes Σt_i/groups + (1 − 1/groups)·max t_i. `staleness` is the bound async runs under,
-    in policy versions; it must be ≥ 1 for async and 0 for sync.
+    phase takes Σt_i/groups + (1 − 1/groups)·max t_i. `staleness` η is the bound async runs under,
+    in policy versions; it must be ≥ 1 for async and 0 for sync: no more than (1 + η) steps' worth of
+    trajectories may have begun and not yet been trained on. `batches`: async rollouts generate a step's
+    trajectories as one batch, and do not begin the next before it is done.
     """
 
     kind: CouplingKind
     staleness: int = 0
     groups: int | None = None
+    batches: bool = False
+
+    @property
+    def streams(self) -> bool:
+        """Tell whether its rollouts never drain."""
+        return self.kind is CouplingKind.ASYNC and not self.batches
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +92,9 @@ class StageOption:
     `asleep_mib` what remains when its state is put to host memory. `host_static_mib` per GPU is
     what that state then takes there. `sleep_s` and `wake_s` are the seconds to put it to sleep and
     to wake it, None when the role cannot sleep. `offloaded_host_mib` per GPU is on the host always, asleep
-    or at work: state offloaded there. `alone`: the price holds only where the role keeps its
-    GPUs all the time (an async rollout that never drains), not where it shares them in turns.
+    or at work: state offloaded there. `stream`: what an async
+    rollout that never drains is made of; its price holds only where the role keeps its GPUs all the time, not
+    where it shares them in turns.
 
     A rollout that serves trajectories by the rank of their length has `mix`: the layout of every
     replica and the ranks it serves. `layout` is then the largest of them, `replicas` their number.
@@ -101,7 +111,7 @@ class StageOption:
     sleep_s: float | None
     wake_s: float | None
     notes: tuple[str, ...] = ()
-    alone: bool = False
+    stream: Stream | None = None
     mix: tuple[RangedReplica, ...] = ()
     offloaded_host_mib: float = 0.0
 

@@ -86,7 +86,8 @@ _WORKLOAD: dict[str, dict[str, str]] = {
     },
     "CouplingSpec": {
         "kind": "sync: phases take turns; async: rollout and training overlap; pipelined: by micro-groups.",
-        "staleness_steps": "Policy versions a sample may be old: 1 or more for async (required), else 0.",
+        "staleness_steps": "Steps that rollouts may be begun ahead: 1 or more for async (required), else 0.",
+        "rollouts": "Of async: a stream that never drains, or batches, a step's samples generated as one.",
         "groups": "Micro-groups of one step: required for pipelined, and only there.",
     },
     "RoleSpec": {

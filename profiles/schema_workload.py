@@ -99,10 +99,15 @@ class WorkSpec(File, frozen=True, kw_only=True):
 
 
 class CouplingSpec(File, frozen=True, kw_only=True):
-    """How the task's pools overlap; `staleness_steps` ≥ 1 only with async."""
+    """How the task's pools overlap; `staleness_steps` ≥ 1 only with async.
+
+    `rollouts` of an async task: a `stream` that never drains (AReaL; verl's fully asynchronous trainer), or
+    `batches`, a step's samples generated as one (slime's `train_async`, verl's `one_step_off_policy`).
+    """
 
     kind: Literal["sync", "async", "pipelined"] = "sync"
     staleness_steps: Whole = 0
+    rollouts: Literal["stream", "batches"] = "stream"
     groups: Count | None = None
 
 

@@ -168,6 +168,14 @@ def _check_coupling(coupling: CouplingSpec, key: str, document: Document) -> Non
             way_out="leave the key out, or use async",
             where=document.where(f"{key}.staleness_steps"),
         )
+    if coupling.kind != "async" and coupling.rollouts != "stream":
+        raise WorkloadError(
+            f"{coupling.kind} coupling always generates batches",
+            got=f"rollouts {coupling.rollouts}",
+            allowed="nothing",
+            way_out="leave the key out, or use async",
+            where=document.where(f"{key}.rollouts"),
+        )
     if (coupling.kind == "pipelined") != (coupling.groups is not None):
         raise WorkloadError(
             "pipelined coupling needs `groups`"

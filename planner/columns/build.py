@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from libra_plan.models.quantities import Estimate, exactly, total
+from libra_plan.models.streaming import Stream
 from libra_plan.planner.columns.joint import JointTask, step_of_pools_s
 from libra_plan.planner.columns.phases import coupled_time_s
 from libra_plan.planner.columns.pools import PoolOption
@@ -27,8 +28,7 @@ def build_column(
     def step(read: Callable[[Estimate], float]) -> float:
         if isinstance(task, JointTask):
             return step_of_pools_s(task, phases[0], read)
-        times = [[_pool_time(option, read) for option in phase] for phase in phases]
-        return handover_s + sum(coupled_time_s(sum(each), max(each), task.coupling) for each in times)
+        return handover_s + sum(coupled_time_s(_read(phase, read), task.coupling) for phase in phases)
 
     return Column(
         task=task.id,
@@ -58,6 +58,18 @@ def _peak_mib(phases: tuple[tuple[PoolOption, ...], ...]) -> float:
         for phase, own in zip(phases, left, strict=True)
         for option in phase
     )
+
+
+def _read(
+    phase: tuple[PoolOption, ...], read: Callable[[Estimate], float]
+) -> list[tuple[float, Stream | None]]:
+    """Read the times of a phase's pools; a stream goes with its time to the bound that is read."""
+    found = []
+    for option in phase:
+        time_s, stream = option.pool.choices[0].option.time_s, option.stream
+        own = None if stream is None else stream.scaled(read(time_s) / time_s.value)
+        found.append((_pool_time(option, read), own))
+    return found
 
 
 def _pool_time(option: PoolOption, read: Callable[[Estimate], float]) -> float:

@@ -42,11 +42,6 @@ class JointTask(Task):
     sharing: Sharing
     members: tuple[Task, ...]
 
-    @property
-    def adds_up(self) -> bool:
-        """Tell whether the work of several pools adds up for a member; otherwise the longest counts."""
-        return self.coupling.kind is CouplingKind.SYNC
-
 
 def joint_task(sharing: Sharing, members: Sequence[Task]) -> JointTask:
     """Make one task of several; one engine stands for the rollouts that share it."""
@@ -186,9 +181,9 @@ def in_order(joint: JointTask, pools: Sequence[PoolOption]) -> list[tuple[int, T
     return [*order, (0, None)]
 
 
-def together(joint: JointTask, works: Floats, more: Floats, completes: Task | None) -> Floats:
-    """Put the works of a further pool to those so far, shape (columns, works)."""
-    total: Floats = works + more if joint.adds_up else np.maximum(works, more)
+def together(works: Floats, more: Floats, completes: Task | None) -> Floats:
+    """Add the works of a further pool to those so far, shape (columns, works)."""
+    total: Floats = works + more
     if completes is None:
         return total
     slowest, member, engine = total.T
@@ -208,7 +203,7 @@ def step_s(joint: JointTask, works: Floats) -> Floats:
         slots: Floats = np.maximum(first_a, second_b) + np.maximum(first_b, second_a)
         return slots + handovers_s
     slowest, _, engine = works.T
-    if joint.adds_up:
+    if joint.coupling.kind is CouplingKind.SYNC:
         rounds: Floats = engine + slowest
         return rounds
     handed_over_s = max(_handover_s(member) for member in joint.members)
@@ -226,5 +221,5 @@ def step_of_pools_s(
     """Give the step of all members in some pools, seconds."""
     total = np.zeros((1, len(works_s(joint, 0, pools[0], read))))
     for number, completes in in_order(joint, pools):
-        total = together(joint, total, np.array([works_s(joint, number, pools[number], read)]), completes)
+        total = together(total, np.array([works_s(joint, number, pools[number], read)]), completes)
     return float(step_s(joint, total)[0])

@@ -50,7 +50,7 @@ def joint_phases(
         i, j = np.nonzero((blocks @ sizes)[:, None] + (own_blocks @ sizes)[None, :] <= gpus)
         picks = np.concatenate((picks[i], j[:, None]), axis=1)
         blocks = blocks[i] + own_blocks[j]
-        works = together(joint, works[i], own_works[j], completes)
+        works = together(works[i], own_works[j], completes)
         measures = np.hstack((measures[i], own[j])) if pool_by_pool else measures[i] + own[j]
         times = step_s(joint, works)[:, None] if number == order[-1][0] else works
         needs = [] if pool_by_pool else [at_least(blocks, kinds, full_node_gpus)]

@@ -1,17 +1,20 @@
 """Phases: pools side by side, their times put together as the coupling says.
 
-With pool times t_i: sync Σt_i; async max t_i; pipelined over m groups Σt_i/m + (1 − 1/m)·max t_i
-(the first two are m = 1 and m → ∞; RLinf's disaggregated cost is the third).
+With pool times t_i: sync Σt_i; pipelined over m groups Σt_i/m + (1 − 1/m)·max t_i (RLinf's disaggregated
+cost; sync is m = 1). Async is paced by the slowest pool, max t_i, or by its bound on staleness η: of batches
+(1 + η) may be on their way through all pools, so that a step takes Σt_i/(1 + η) at least; a rollout that
+never drains has the bound of `models/streaming.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from libra_plan.models.streaming import Stream, least_step_s
 from libra_plan.planner.columns.packing import are_nested
 from libra_plan.planner.columns.pareto import undominated
 from libra_plan.planner.columns.pools import PoolOption
@@ -24,14 +27,23 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Kind = tuple[str, int]
 """GPU class and size of blocks."""
+_SHARED = ("options", "kinds")
+"""What all rows of a table have in common."""
 
 
-def coupled_time_s(sum_s: float, max_s: float, coupling: Coupling) -> float:
-    """Give the time of a phase whose pools take `sum_s` seconds together and `max_s` at most."""
+def coupled_time_s(pools: Sequence[tuple[float, Stream | None]], coupling: Coupling) -> float:
+    """Give the time of a phase from the seconds of its pools, and what those that stream are made of."""
+    times = [seconds for seconds, _ in pools]
+    sum_s, max_s = sum(times), max(times)
     if coupling.kind is CouplingKind.SYNC:
         return sum_s
     if coupling.kind is CouplingKind.ASYNC:
-        return max_s
+        rest_s = sum(seconds for seconds, stream in pools if stream is None)
+        streams = [stream for _, stream in pools if stream is not None]
+        if not streams:
+            return max(max_s, rest_s / (1 + coupling.staleness))
+        work_s, latency_s = max(each.work_s for each in streams), max(each.latency_s for each in streams)
+        return max(max_s, float(least_step_s(work_s, latency_s, rest_s, coupling.staleness)))
     groups = coupling.groups or 1
     return sum_s / groups + (1.0 - 1.0 / groups) * max_s
 
@@ -41,7 +53,8 @@ class PhaseTable:
     """Phases of one shape, a row each.
 
     `picks[row, pool]` is the number of the pool's option; `blocks[row, kind]` counts blocks of
-    `kinds`, (GPU class, size) each. Times in seconds: the sum and the largest over pools. Memory in
+    `kinds`, (GPU class, size) each. Times in seconds: the sum and the largest over pools; `rest_s` the sum
+    of those that do not stream, `work_s` and `latency_s` the most of those that do (0: none does). Memory in
     MiB: `host` of all pools, `host_per_gpu`, `peak` and `left` (behind, for other phases) the most
     of any.
     """
@@ -52,6 +65,9 @@ class PhaseTable:
     blocks: Ints
     sum_s: Floats
     max_s: Floats
+    rest_s: Floats
+    work_s: Floats
+    latency_s: Floats
     host: Floats
     host_per_gpu: Floats
     peak: Floats
@@ -70,7 +86,10 @@ class PhaseTable:
         if coupling.kind is CouplingKind.SYNC:
             return self.sum_s
         if coupling.kind is CouplingKind.ASYNC:
-            return self.max_s
+            batched = self.rest_s / (1 + coupling.staleness)
+            streamed = least_step_s(self.work_s, self.latency_s, self.rest_s, coupling.staleness)
+            paced: Floats = np.where(self.work_s + self.latency_s > 0.0, streamed, batched)
+            return np.maximum(self.max_s, paced)
         groups = coupling.groups or 1
         return self.sum_s / groups + (1.0 - 1.0 / groups) * self.max_s
 
@@ -83,8 +102,7 @@ class PhaseTable:
         return replace(
             self,
             **{
-                name: getattr(self, name)[rows]
-                for name in ("picks", "blocks", "sum_s", "max_s", "host", "host_per_gpu", "peak", "left")
+                each.name: getattr(self, each.name)[rows] for each in fields(self) if each.name not in _SHARED
             },
         )
 
@@ -112,10 +130,11 @@ def phase_table(
     )
     table = _of_pool(pools[0], kinds, between_phases)
     for options in pools[1:]:
+        last = options is pools[-1]
         table = _beside(table, _of_pool(options, kinds, between_phases), gpus)
         needs = _pool_by_pool(table) if pool_by_pool else _together(table, full_node_gpus, between_phases)
         more = -np.minimum(table.gpus, least_gpus)
-        table = table.keep(undominated(np.column_stack([needs, *_times(table, coupling), more])))
+        table = table.keep(undominated(np.column_stack([needs, *_times(table, coupling, last), more])))
     return table.keep(np.flatnonzero(table.gpus <= gpus))
 
 
@@ -155,6 +174,9 @@ def _of_pool(
         blocks,
         times,
         times,
+        np.where([option.stream is None for option in options], times, 0.0),
+        numbers([0.0 if option.stream is None else option.stream.work_s for option in options]),
+        numbers([0.0 if option.stream is None else option.stream.latency_s for option in options]),
         numbers([option.pool.host_memory_mib_per_gpu * option.pool.gpus for option in options]),
         numbers([option.pool.host_memory_mib_per_gpu for option in options]),
         numbers([option.pool.peak_mib for option in options]),
@@ -173,6 +195,9 @@ def _beside(a: PhaseTable, b: PhaseTable, gpus: int) -> PhaseTable:
         a.blocks[i] + b.blocks[j],
         a.sum_s[i] + b.sum_s[j],
         np.maximum(a.max_s[i], b.max_s[j]),
+        a.rest_s[i] + b.rest_s[j],
+        np.maximum(a.work_s[i], b.work_s[j]),
+        np.maximum(a.latency_s[i], b.latency_s[j]),
         a.host[i] + b.host[j],
         np.maximum(a.host_per_gpu[i], b.host_per_gpu[j]),
         np.maximum(a.peak[i], b.peak[j]),
@@ -180,12 +205,16 @@ def _beside(a: PhaseTable, b: PhaseTable, gpus: int) -> PhaseTable:
     )
 
 
-def _times(table: PhaseTable, coupling: Coupling) -> list[Floats]:
-    return {
-        CouplingKind.SYNC: [table.sum_s],
-        CouplingKind.ASYNC: [table.max_s],
-        CouplingKind.PIPELINED: [table.sum_s, table.max_s],
-    }[coupling.kind]
+def _times(table: PhaseTable, coupling: Coupling, last: bool) -> list[Floats]:
+    """Measure times: with pools still to come all that their step is made of, then the step itself."""
+    if coupling.kind is CouplingKind.SYNC:
+        return [table.sum_s]
+    if coupling.kind is CouplingKind.PIPELINED:
+        return [table.sum_s, table.max_s]
+    if last:
+        return [table.time_s(coupling)]
+    parts = [table.max_s, table.rest_s, table.work_s, table.latency_s]
+    return parts if table.latency_s.any() or table.work_s.any() else parts[:2]
 
 
 def _together(

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import product
 from math import inf
 
+from libra_plan.models.streaming import Stream
 from libra_plan.models.topology import GpuId
 from libra_plan.planner.columns.capacity import ClassCapacity, replicas_per_block
 from libra_plan.planner.columns.packing import are_nested, blocks_around
@@ -42,6 +43,11 @@ class PoolOption:
     def time_s(self) -> float:
         """Give the seconds the pool takes for one step's work."""
         return self.working_s + self.switching_s
+
+    @property
+    def stream(self) -> Stream | None:
+        """Give what its role is made of where that is a rollout that never drains, alone in its pool."""
+        return self.pool.choices[0].option.stream
 
     def left_behind_mib(self, mode: MemoryMode) -> float:
         """Give what stays on each GPU while another phase has it, MiB."""
@@ -93,7 +99,8 @@ def pool_options(
     """
     shared = len(roles) > 1 or between_phases is not None
     options = [
-        [option for option in role_options(role, capacity) if not (shared and option.alone)] for role in roles
+        [option for option in role_options(role, capacity) if not (shared and option.stream)]
+        for role in roles
     ]
     if not all(options):
         return []
@@ -152,7 +159,7 @@ def _pools_of_block(
 
 def _pool_measures(option: PoolOption, between_phases: MemoryMode | None, apart: int) -> tuple[float, ...]:
     """Measure what later steps look at: memory only when phases share the GPUs."""
-    times: tuple[float, ...] = (option.time_s,)
+    times: tuple[float, ...] = (option.time_s, *_streaming(option.pool.choices[0].option))
     if apart:
         first, asleep = option.pool.choices[:apart], option.pool.memory_mode is MemoryMode.SLEEP
         first_s = sum(each.option.time_s.value + each.option.switch_s * asleep for each in first)
@@ -161,6 +168,10 @@ def _pool_measures(option: PoolOption, between_phases: MemoryMode | None, apart:
     if between_phases is None:
         return measures
     return (*measures, option.pool.peak_mib, option.left_behind_mib(between_phases))
+
+
+def _streaming(option: StageOption) -> tuple[float, float]:
+    return (0.0, 0.0) if option.stream is None else (option.stream.work_s, option.stream.latency_s)
 
 
 def _splittings(roles: Sequence[Role], options: Sequence[StageOption]) -> tuple[float, ...]:
@@ -183,6 +194,7 @@ def _option_measures(role: Role, option: StageOption, block_gpus: int, nested: b
         float(not nested and option.layout.gpus_per_replica < block_gpus),
         *_splittings([role], [option]),
         option.time_s.value,
+        *_streaming(option),
         option.peak_mib,
         option.static_mib,
         option.asleep_mib,

@@ -197,11 +197,15 @@ class Lifecycle(_Entry, frozen=True):
 
 
 class CouplingEntry(_Entry, frozen=True):
-    """How the task's pools overlap; `staleness_steps` is in policy versions."""
+    """How the task's pools overlap; `staleness_steps` is in policy versions.
+
+    `rollouts` is there where async rollouts generate batch by batch; else they are a stream.
+    """
 
     kind: Literal["sync", "async", "pipelined"]
     staleness_steps: Whole
     groups: Count | None
+    rollouts: Literal["batches"] | msgspec.UnsetType = msgspec.UNSET
 
 
 class TaskEntry(_Entry, frozen=True):

@@ -46,6 +46,7 @@ def describe_task(
             kind=task.coupling.kind.value,
             staleness_steps=task.coupling.staleness,
             groups=task.coupling.groups,
+            rollouts="batches" if task.coupling.batches else msgspec.UNSET,
         ),
         roles=tuple(
             _gpu_role(problem.cluster, running, role, placed[role.id], groups, commands.get(role.id, ()))

@@ -37,14 +37,13 @@ class Frame:
     def __init__(
         self,
         stage: Stage,
-        alone: bool,
         layout: Layout,
         gpu_class: str,
         prices: Prices,
         work: TaskWork,
         role: RoleSpec,
     ) -> None:
-        self.stage, self.alone, self.layout = stage, alone, layout
+        self.stage, self.layout = stage, layout
         self.gpu_class, self.prices, self.work = gpu_class, prices, work
         outside = stage.profile.outside_allocator_mib
         self.residual = ASSUMED_RESIDUAL_MIB if outside is None else outside
@@ -127,7 +126,7 @@ class Frame:
             sleep.sleep_s if sleep else None,
             sleep.wake_s if sleep else None,
             (*cost.notes, *notes),
-            self.alone,
+            None if cost.stream is None else cost.stream.scaled(time_s.value / cost.time_s.value),
             offloaded_host_mib=host,
         )
 

@@ -32,8 +32,11 @@ def priced_sharing(
         return Sharing(kind, spec.tasks)
     members = [tasks[name] for name in spec.tasks]
     rollouts = [role for task in members if (role := rollout_of(task)) is not None]
+    # what staleness allows each of them of one engine is not known: it serves batch by batch
     coupling = Coupling(
-        CouplingKind(members[0].coupling.kind), min(task.coupling.staleness_steps for task in members)
+        CouplingKind(members[0].coupling.kind),
+        min(task.coupling.staleness_steps for task in members),
+        batches=True,
     )
     refusals = Refusals()
     work = joint_work([works[name] for name in spec.tasks], seed)

@@ -83,7 +83,7 @@ def _parts(
         if straddles or layout_faults(layout, stage.profile.profile.model):
             continue
         try:
-            frame = Frame(stage, False, layout, gpu_class, prices, work, role)
+            frame = Frame(stage, layout, gpu_class, prices, work, role)
             ranged = stage.ranged(layout, frame.room_mib, prices.allow_prior)
             frame.peak_mib(ranged.memory_mib)
         except RefusedError as refusal:

@@ -43,7 +43,7 @@ def role_options(
         for way, alone in stage.ways():
             for layout in layouts or stage.profile.layouts or (Layout(),):
                 if gpu_class == measured_on or layout.gpus_per_replica == 1:
-                    yield from _layout_options(role, way, alone, layout, gpu_class, work, prices, refusals)
+                    yield from _layout_options(role, way, layout, gpu_class, work, prices, refusals)
             if role.mixed_layouts is not None and isinstance(way, Rollout) and not alone:
                 of_class = layouts or list(stage.profile.layouts)
                 yield from mixed_options(role, way, of_class, gpu_class, work, prices, refusals)
@@ -60,7 +60,6 @@ def _may_share(gpu_class: str, prices: Prices, refusals: Refusals) -> bool:
 def _layout_options(
     role: RoleSpec,
     stage: Stage,
-    alone: bool,
     layout: Layout,
     gpu_class: str,
     work: TaskWork,
@@ -82,7 +81,7 @@ def _layout_options(
         )
         return
     try:
-        price = Frame(stage, alone, layout, gpu_class, prices, work, role).pricer()
+        price = Frame(stage, layout, gpu_class, prices, work, role).pricer()
     except RefusedError as refusal:
         refusals.add(form, refusal)
         return

@@ -17,6 +17,7 @@ from libra_plan.models.parallelism import Layout
 from libra_plan.models.quantities import Estimate, Origin
 from libra_plan.models.rollout import Trajectories, continuous_s, makespan_s
 from libra_plan.models.scoring_stage import prefill_s_per_token
+from libra_plan.models.streaming import Stream, stream_of
 from libra_plan.models.training_stage import StageCost
 from libra_plan.planner.pricing.stage import Pricer, Stage, shortest_tokens
 from libra_plan.planner.problem import Coupling, CouplingKind
@@ -62,7 +63,7 @@ class Rollout(Stage):
 
     def ways(self) -> tuple[tuple[Stage, bool], ...]:
         """Roll out without ever draining, or, in turns with other roles, to the end of every step."""
-        if self.coupling.kind is not CouplingKind.ASYNC:
+        if not self.coupling.streams:
             return ((self, False),)
         return ((self, True), (replace(self, coupling=Coupling(CouplingKind.SYNC)), False))
 
@@ -132,8 +133,10 @@ class Rollout(Stage):
             band = max(band, per_token.high / per_token.value - 1.0)
 
         def price(replicas: int) -> StageCost:
-            share = -(-len(self.orders[0]) // replicas) * (1 + self.coupling.staleness)
-            admission = frontier.admission(share, self.role.max_concurrency)
+            steps = 1 + self.coupling.staleness if self.coupling.streams else 1
+            admission = frontier.admission(
+                -(-len(self.orders[0]) // replicas) * steps, self.role.max_concurrency
+            )
             found = [
                 self._seconds(order, coefficients, admission, replicas, per_token) for order in self.orders
             ]
@@ -145,7 +148,9 @@ class Rollout(Stage):
             memory = self._memory(frontier, admission, contexts, layout, allow_prior)
             guessed = () if memory.origin is not Origin.ASSUMED else (MEMORY_ASSUMED,)
             lucky = self._lucky(luck, time.value, admission, replicas)
-            return StageCost(time, memory, (admission.reason, *notes, *guessed, *lucky))
+            stream = self._stream(coefficients, replicas, per_token) if self.coupling.streams else None
+            said = (admission.reason, *notes, *guessed, *lucky)
+            return StageCost(time, memory, said, stream=stream)
 
         return price
 
@@ -163,8 +168,8 @@ class Rollout(Stage):
         """Say what the step takes when lengths are drawn anew: at the median, and at worst of 20 times."""
         if luck is None:
             return ()
-        if self.coupling.kind is CouplingKind.ASYNC:
-            median, high = luck.steady(admission, replicas, self.coupling.staleness)
+        if self.coupling.streams:
+            median, high = luck.steady(admission, replicas)
         else:
             median, high = luck.makespan(admission, replicas)
         return (
@@ -189,10 +194,24 @@ class Rollout(Stage):
         per_token: Estimate | None,
     ) -> float:
         prefill = None if per_token is None else self._prefilled_tokens(order) * per_token.value
-        if self.coupling.kind is not CouplingKind.ASYNC:
+        if not self.coupling.streams:
             return makespan_s(order, coefficients, admission, replicas, prefill)
-        whole = 0.0 if prefill is None else float(prefill.sum())
-        return continuous_s(order, coefficients, admission, replicas, self.coupling.staleness, whole)
+        return continuous_s(order, coefficients, admission, replicas, _whole(prefill))
+
+    def _stream(self, coefficients: DecodeCoefficients, replicas: int, per_token: Estimate | None) -> Stream:
+        """Tell its work from its latency, as a mean over the orders."""
+        prefills = [
+            None if per_token is None else self._prefilled_tokens(order) * per_token.value
+            for order in self.orders
+        ]
+        parts = [
+            stream_of(order, coefficients, replicas, _whole(prefill))
+            for order, prefill in zip(self.orders, prefills, strict=True)
+        ]
+        return Stream(
+            sum(each.work_s for each in parts) / len(parts),
+            sum(each.latency_s for each in parts) / len(parts),
+        )
 
     @property
     def _keeps_prefixes(self) -> bool:
@@ -240,3 +259,7 @@ class Rollout(Stage):
             prompt = context * float(order.prompt_tokens.sum() / order.final_context.sum())
             query = replace(query, seq_len_tokens=None, prompt_tokens=prompt, output_tokens=context - prompt)
         return self.profile.memory_mib(query, allow_prior=allow_prior)
+
+
+def _whole(prefill_s: FloatArray | None) -> float:
+    return 0.0 if prefill_s is None else float(prefill_s.sum())

@@ -122,7 +122,12 @@ def _task(
     horizon_s: float,
     corrections: CorrectionsFile | None,
 ) -> Task:
-    coupling = Coupling(CouplingKind(spec.coupling.kind), spec.coupling.staleness_steps, spec.coupling.groups)
+    coupling = Coupling(
+        CouplingKind(spec.coupling.kind),
+        spec.coupling.staleness_steps,
+        spec.coupling.groups,
+        spec.coupling.rollouts == "batches",
+    )
     roles = tuple(
         corrected_role(_role(role, work, coupling, prices), spec.id, role.profiles, corrections)
         for role in spec.roles

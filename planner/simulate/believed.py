@@ -10,6 +10,7 @@ import numpy as np
 
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.quantities import Estimate, Origin
+from libra_plan.models.streaming import Stream
 from libra_plan.models.topology import Cluster
 from libra_plan.planner.pricing.replicas import replica_counts
 from libra_plan.planner.problem import (
@@ -26,6 +27,7 @@ from libra_plan.planner.simulate.stages import (
     expected_step_lengths,
     rollout_closed_s,
     scoring_closed_s,
+    stream_closed,
     train_closed_s,
 )
 from libra_plan.planner.simulate.world import World, WorldTask
@@ -107,7 +109,7 @@ class Believed:
             task.id,
             task.weight,
             roles,
-            Coupling(kind, task.staleness),
+            Coupling(kind, task.staleness, batches=kind is CouplingKind.ASYNC and task.rollouts == "batches"),
             frozenset(Arrangement(each) for each in task.arrangements),
             float(task.samples),
             float(lengths.sum()),
@@ -119,7 +121,7 @@ class Believed:
 
     def _role(self, task: WorldTask, role: str, mean_tokens: float) -> Role:
         if role == "rollout":
-            streams = task.coupling == "async"
+            streams = task.coupling == "async" and task.rollouts == "stream"
             options = tuple(
                 self._option(
                     task,
@@ -128,7 +130,7 @@ class Believed:
                     count,
                     each.tp,
                     rollout_closed_s(task, each, mean_tokens, count, drains=not streams),
-                    streams,
+                    stream_closed(task, each, mean_tokens, count) if streams else None,
                 )
                 for each in task.costs.decode
                 for count in self._counts(task, each.tp)
@@ -145,7 +147,7 @@ class Believed:
             times = {
                 c: scoring_closed_s(scoring.per_token_s, lengths, c) for c in self._counts(task, scoring.gpus)
             }
-        made = tuple(self._option(task, role, 1, c, gpus, s, False) for c, s in times.items())
+        made = tuple(self._option(task, role, 1, c, gpus, s) for c, s in times.items())
         return Role(role, "actor_train" if role == "train" else "reference", made)
 
     def _counts(self, task: WorldTask, size: int) -> tuple[int, ...]:
@@ -154,15 +156,23 @@ class Believed:
         return replica_counts(size, 1, most, task.samples, min(site.gpus_per_node, site.gpus))
 
     def _option(
-        self, task: WorldTask, role: str, size: int, replicas: int, gpus: int, seconds: float, alone: bool
+        self,
+        task: WorldTask,
+        role: str,
+        size: int,
+        replicas: int,
+        gpus: int,
+        seconds: float,
+        stream: Stream | None = None,
     ) -> StageOption:
-        value = seconds * self._factors[task.id, role, size]
+        factor = self._factors[task.id, role, size]
+        value = seconds * factor
         error = 1.64 * self.world.model_error if self.rng is not None else 0.0
         time = Estimate(value, value * math.exp(-error), value * math.exp(error), "s", Origin.INTERPOLATED)
         # memory in shares of a GPU: one role fits beside sleeping ones, two awake do not
         return StageOption(
             TABLE_CLASS, Layout(tp=gpus), replicas, time, 0.6, 0.5, 0.0, 0.0, 0.0, task.costs.wake_s,
-            alone=alone,
+            stream=None if stream is None else stream.scaled(factor),
         )  # fmt: skip
 
 

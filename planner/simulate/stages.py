@@ -17,6 +17,7 @@ from libra_plan.models.admission import Admission
 from libra_plan.models.lengths import IntArray
 from libra_plan.models.packing import pack
 from libra_plan.models.rollout import Trajectories, continuous_s, makespan_s, pair_lengths
+from libra_plan.models.streaming import Stream, stream_of
 from libra_plan.planner.simulate.world import DecodeCosts, Training, WorldTask
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "replica_train_s",
     "rollout_closed_s",
     "scoring_closed_s",
+    "stream_closed",
     "train_closed_s",
     "train_s",
 ]
@@ -99,8 +101,15 @@ def rollout_closed_s(
             found.append(makespan_s(order, fit, admission, replicas, prefill))
         else:
             whole = float(prefill.sum())
-            found.append(continuous_s(order, fit, admission, replicas, task.staleness, whole))
+            found.append(continuous_s(order, fit, admission, replicas, whole))
     return sum(found) / len(found)
+
+
+def stream_closed(task: WorldTask, costs: DecodeCosts, mean_tokens: float, replicas: int) -> Stream:
+    """Tell what a rollout that never drains is made of, on replicas of one tp."""
+    order = _orders(task, mean_tokens)[0]
+    prefill_s = costs.prefill_s_per_token * float(order.prompt_tokens.sum())
+    return stream_of(order, costs.coefficients(), replicas, prefill_s)
 
 
 def expected_step_lengths(task: WorldTask, mean_tokens: float) -> IntArray:

@@ -1,15 +1,15 @@
 """One task of a world as it runs: rollouts, scoring, training and the hand-over of weights between them.
 
-`serial` tasks do one stage after the other (sync, or all roles on the same GPUs). `streaming` ones (async,
-roles on GPUs of their own) keep their rollouts going: at most (1 + staleness) steps' worth of trajectories
-may be begun beyond the version that trains, and no step begins to train while a trajectory is on its way that
-would be too stale for the next. What ends goes through the scoring queues to the trainer, oldest first.
+`serial` tasks do one stage after the other (sync, or all roles on the same GPUs). `overlapping` ones
+(async, roles on GPUs of their own) roll out while they train: at most (1 + staleness) steps' worth of
+trajectories may be begun beyond the version that trains, as a stream, or as batches one after the other.
+What ends goes through the scoring queues to the trainer, oldest first.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
-from collections import Counter, deque
+from bisect import insort
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -70,7 +70,8 @@ class TaskRun:
     steps_since_placed: int = 0
     _pending: deque[Trajectory] = field(default_factory=deque)
     _drawn: int = 0
-    _flying: Counter[int] = field(default_factory=Counter)  # on their way, by the version they began with
+    _flying: int = 0  # begun, and not yet scored
+    _generating: int = 0
     _ready: list[Trajectory] = field(default_factory=list)
     _batch: list[Trajectory] = field(default_factory=list)
     _scoring_free: dict[str, float] = field(default_factory=dict)
@@ -92,7 +93,7 @@ class TaskRun:
         self._scoring_free = {each.id: self.host.now for each in self.spec.costs.scoring}
         self._last_full = None
         self.seen_s.clear()
-        if self.streaming:
+        if self.overlapping:
             self._feed()
             self._train_when_full()
         else:
@@ -106,12 +107,12 @@ class TaskRun:
         if self.spec.coupling == "async":
             again = sorted(back, key=lambda each: (each.step, each.number))
             self._pending.extendleft(reversed(again))
-            self._flying.subtract(each.version for each in back)
+            self._flying -= len(back)
             self._ready = sorted(self._batch + self._ready, key=_age)
-        self._batch, self._training, self.replicas = [], False, []
+        self._batch, self._training, self.replicas, self._generating = [], False, [], 0
 
     @property
-    def streaming(self) -> bool:
+    def overlapping(self) -> bool:
         """Tell whether rollouts go on while the task trains."""
         return self.spec.coupling == "async" and not self.colocated
 
@@ -175,13 +176,16 @@ class TaskRun:
 
     def _begin_on(self, replica: Replica, trajectory: Trajectory) -> None:
         trajectory.version = self.version
+        self._flying += 1
+        self._generating += 1
         replica.put(trajectory, self.host.now)
 
     def ended(self, replica: Replica, trajectory: Trajectory) -> None:
         """Take what a replica gave: a trajectory that ended, or one that calls a tool outside."""
         if trajectory.calling:
             self._call(replica, trajectory)
-        elif self.streaming:
+        elif self.overlapping:
+            self._generating -= 1
             self._score(trajectory)
             self._feed()
         else:
@@ -204,20 +208,33 @@ class TaskRun:
         self.host.call_tool(trajectory.calls_s[trajectory.done_turns - 1], back)
 
     def _feed(self) -> None:
-        """Begin trajectories as far as staleness and room allow, on the emptiest replica first."""
-        samples, most = self.spec.samples, (self.version + 1 + self.spec.staleness) * self.spec.samples
-        begun = self.version * samples + len(self._ready) + len(self._batch) + self._flying.total()
+        """Begin trajectories as far as staleness allows; as batches, the next when the last is generated."""
+        ahead = len(self._ready) + len(self._batch) + self._flying
+        places = (1 + self.spec.staleness) * self.spec.samples - ahead
+        if self.spec.rollouts == "stream":
+            self._feed_stream(places)
+        elif self._pending and self._generating:
+            self._deal()
+        elif places > 0 and not self._generating and self.replicas:
+            self._draw()
+            self._hand_out()
+
+    def _draw(self) -> None:
+        """Draw the trajectories of the next step where none are left to begin."""
+        if not self._pending:
+            self._pending.extend(self.work.step(self._drawn).trajectories)
+            self._drawn += 1
+
+    def _feed_stream(self, places: int) -> None:
+        """Begin so many at most, on the emptiest replica first, as far as there is room."""
         touched: dict[int, Replica] = {}
-        while begun < most and self.replicas:
-            if not self._pending:
-                self._pending.extend(self.work.step(self._drawn).trajectories)
-                self._drawn += 1
+        while places > 0 and self.replicas:
+            self._draw()
             replica = min(self.replicas, key=lambda each: each.held / each.slots)
             if not replica.fits(self._pending[0]):
                 break
             self._begin_on(replica, self._pending.popleft())
-            self._flying[self.version] += 1
-            begun += 1
+            places -= 1
             touched[id(replica)] = replica
         for replica in touched.values():
             self.host.watch(self, replica)
@@ -241,40 +258,26 @@ class TaskRun:
         self.host.after(at - self.host.now, scored)  # it is kept whatever becomes of the task
 
     def _arrived(self, trajectory: Trajectory) -> None:
-        self._flying[trajectory.version] -= 1
+        self._flying -= 1
         insort(self._ready, trajectory, key=_age)
         self._train_when_full()
 
-    # ------------------------------------------------------------ streaming training
+    # ------------------------------------------------------------ training beside rollouts
 
     def _train_when_full(self) -> None:
-        if self._training or self.placed is None or not self.streaming:
+        if self._training or self.placed is None or not self.overlapping:
             return
         samples = self.spec.samples
-        if len(self._ready) < samples or self._would_be_stale():
+        if len(self._ready) < samples:
             self._waited = True
             return
         now = self.host.now
         if self._waited and self._last_full is not None:  # rollouts were awaited: they set the pace
             self.seen_s["rollout"] = now - self._last_full
         self._waited, self._last_full = False, now
-        self._flying = +self._flying
         self._batch, self._ready = self._ready[:samples], self._ready[samples:]
         self._training = True
         self._later(self._train(np.array([each.final for each in self._batch])), self._trained)
-
-    def _would_be_stale(self) -> bool:
-        """Tell whether what the next batch leaves could not all be trained within the bound.
-
-        After it, what began with version ≤ v − η + k must be trained in k further steps.
-        """
-        samples, oldest = self.spec.samples, self.version - self.spec.staleness
-        for k in range(self.spec.staleness + 1):
-            late = sum(number for version, number in self._flying.items() if version <= oldest + k)
-            ready = bisect_right(self._ready, oldest + k, key=lambda each: each.version)
-            if late + max(0, ready - samples) > k * samples:
-                return True
-        return False
 
     def _train(self, lengths: IntArray) -> float:
         """Note a training stage and give its seconds."""
@@ -333,8 +336,12 @@ class TaskRun:
 
     def _roll_out(self) -> None:
         self._begun = self.host.now
+        self._hand_out()
+
+    def _hand_out(self) -> None:
+        """Begin a batch: on replicas alike in order, as frameworks do; else where there is room."""
         if len({(each.gpus, each.slots) for each in self.replicas}) == 1:
-            for number, trajectory in enumerate(self._pending):  # alike: dealt in order, as frameworks do
+            for number, trajectory in enumerate(self._pending):
                 self._begin_on(self.replicas[number % len(self.replicas)], trajectory)
             self._pending.clear()
         else:

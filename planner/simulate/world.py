@@ -167,12 +167,16 @@ class Costs(File, frozen=True, kw_only=True):
 
 
 class WorldTask(File, frozen=True, kw_only=True):
-    """A task. `steps` ends it; `arrives_s` begins it. Without `steps` it runs to the end of the world."""
+    """A task. `steps` ends it; `arrives_s` begins it. Without `steps` it runs to the end of the world.
+
+    `rollouts` of an async task: a `stream` that never drains, or `batches`, a step's samples as one.
+    """
 
     id: Name
     weight: Weight = 1.0
     coupling: Literal["sync", "async"] = "sync"
     staleness: Whole = 0
+    rollouts: Literal["stream", "batches"] = "stream"
     arrangements: tuple[Literal["colocated", "separate"], ...] = ("colocated", "separate")
     samples: Count
     prompts: LogNormal
@@ -241,6 +245,8 @@ def _faults(world: World) -> Iterator[str]:
             yield f"{task.id}: tools belong to rollouts, and it has none"
         if (task.coupling == "async") != (task.staleness > 0):
             yield f"{task.id}: async needs staleness ≥ 1, sync has 0"
+        if task.coupling == "sync" and task.rollouts != "stream":
+            yield f"{task.id}: sync tasks always generate batches; leave rollouts out"
         if task.coupling == "async" and not (task.costs.decode and task.costs.train):
             yield f"{task.id}: async joins a rollout and a training; it lacks one"
         if task.coupling == "async" and task.arrangements != ("separate",):

@@ -127,7 +127,7 @@ def _modes(task: Task, column: Column) -> Found:
     if several and len({pool.memory_mode for pool in pools}) > 1:
         yield Violation("mode", "its phases do not share one memory mode", task.id)
     for pool in pools:
-        if (several or len(pool.choices) > 1) and any(choice.option.alone for choice in pool.choices):
+        if (several or len(pool.choices) > 1) and any(choice.option.stream for choice in pool.choices):
             yield Violation("mode", "a role that never pauses shares its GPUs in turns", task.id)
         if pool.memory_mode is not MemoryMode.SLEEP:
             continue

@@ -220,7 +220,7 @@ def _one_bound(whole: Whole, turns: Sequence[Turn], bound: str) -> float:
         beside = [_work_s(turn, member.id, bound) for turn in turns[1:]]
         handed_over = member.sync_s if any(beside) else 0.0
         sync = member.coupling.kind is CouplingKind.SYNC
-        steps.append((engine + sum(beside) if sync else max([engine, *beside])) + handed_over)
+        steps.append((engine + sum(beside) if sync else max(engine, sum(beside))) + handed_over)
     return max(steps)
 
 

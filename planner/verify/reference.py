@@ -260,7 +260,7 @@ def _works(cluster: Cluster, ways: list[list[Turn]]) -> bool:
     """Tell whether every role can do what its mode asks, within the memory of its GPUs."""
     turns = [turn for phase in ways for turn in phase]
     for turn in turns:
-        if (len(ways) > 1 or len(turn.options) > 1) and any(option.alone for option in turn.options):
+        if (len(ways) > 1 or len(turn.options) > 1) and any(option.stream for option in turn.options):
             return False  # its price holds only where it never pauses
         asleep = turn.mode is MemoryMode.SLEEP
         if asleep and any(option.sleep_s is None or option.wake_s is None for option in turn.options):

@@ -6,6 +6,7 @@ hide behind the same mistake in its check.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isclose
@@ -91,7 +92,7 @@ def turns_of(task: Task, column: Column) -> list[list[Turn]]:
 
 def step_times(task: Task, ways: Ways) -> Times:
     """Add up a step: phases follow each other, pools of a phase overlap as the coupling says."""
-    phases = [_coupled([_turn_times(turn) for turn in phase], task.coupling) for phase in ways]
+    phases = [_coupled(phase, task.coupling) for phase in ways]
     apart = sum(len(phase) for phase in ways) > 1
     handed_over = task.sync_s if apart else 0.0
     value, low, high = (sum(phase[bound] for phase in phases) + handed_over for bound in range(3))
@@ -110,9 +111,42 @@ def _turn_times(turn: Turn) -> Times:
     )
 
 
-def _coupled(pools: list[Times], coupling: Coupling) -> Times:
-    value, low, high = (_one_bound([pool[bound] for pool in pools], coupling) for bound in range(3))
+def _coupled(turns: Sequence[Turn], coupling: Coupling) -> Times:
+    pools = [_turn_times(turn) for turn in turns]
+    value, low, high = (
+        max(_one_bound([pool[bound] for pool in pools], coupling), _stale_s(turns, pools, bound, coupling))
+        for bound in range(3)
+    )
     return value, low, high
+
+
+def _stale_s(turns: Sequence[Turn], pools: list[Times], bound: int, coupling: Coupling) -> float:
+    """Give the least step for which an async phase has no more than 1 + η steps' trajectories on their way.
+
+    Batches: each is in one pool at a time. Streams: a trajectory is generated, waits half a step for its
+    batch, and is held while the other pools have that.
+    """
+    if coupling.kind is not CouplingKind.ASYNC:
+        return 0.0
+    streams = [turn.options[0].stream is not None for turn in turns]
+    rest_s = sum(times[bound] for times, streamed in zip(pools, streams, strict=True) if not streamed)
+    if not any(streams):
+        return rest_s / (1 + coupling.staleness)
+    work_s = latency_s = 0.0
+    for turn, times in zip(turns, pools, strict=True):
+        stream = turn.options[0].stream
+        if stream is not None:
+            work_s = max(work_s, stream.work_s * times[bound] / times[0])
+            latency_s = max(latency_s, stream.latency_s * times[bound] / times[0])
+    least, most = work_s, work_s + latency_s + rest_s + 1.0
+    for _ in range(200):
+        step_s = (least + most) / 2.0
+        generating_s = math.inf if step_s <= work_s else latency_s * step_s / (step_s - work_s)
+        if generating_s + step_s / 2.0 + rest_s > (1 + coupling.staleness) * step_s:
+            least = step_s
+        else:
+            most = step_s
+    return most
 
 
 def _one_bound(times: list[float], coupling: Coupling) -> float:

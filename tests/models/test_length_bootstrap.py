@@ -46,12 +46,12 @@ def test_quantiles_are_those_of_makespans_one_by_one(replicas, limits):
 
 
 def test_steady_state_has_its_own_luck():
-    """Replicas that never drain depend on the work of a step and on its longest response."""
+    """Replicas that never drain depend on the work of a step only, not on its longest response."""
     orders, drawn = step_of(256)
     limits = Admission(16, 1e12)
-    steady = luck_of(orders, drawn, H200_7B).steady(limits, 4, 4)
-    each = one_by_one(drawn, lambda work: continuous_s(work, H200_7B, limits, 4, 4))
-    priced = np.mean([continuous_s(order, H200_7B, limits, 4, 4) for order in orders])
+    steady = luck_of(orders, drawn, H200_7B).steady(limits, 4)
+    each = one_by_one(drawn, lambda work: continuous_s(work, H200_7B, limits, 4))
+    priced = np.mean([continuous_s(order, H200_7B, limits, 4) for order in orders])
     assert steady == pytest.approx(tuple(np.quantile(each, (0.5, 0.95)) / priced), rel=1e-6)
 
 

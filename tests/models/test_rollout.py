@@ -178,7 +178,7 @@ def test_steady_state_is_faster_than_draining_each_step():
     responses = sample_lengths(LogNormal(median_tokens=2000, sigma=1.0, max_tokens=30_000), 512)
     work = pair_lengths(LengthSample(np.full(512, 500)), responses, np.random.default_rng(0))
     limits = Admission(64, 1e9)
-    steady = continuous_s(work, H200_7B, limits, 4, 1)
+    steady = continuous_s(work, H200_7B, limits, 4)
     assert steady < makespan_s(work, H200_7B, limits, 4)
     contexts = work.response_tokens * (
         H200_7B.per_sequence_s + H200_7B.per_token_s * (500 + work.response_tokens / 2)
@@ -190,17 +190,9 @@ def test_steady_state_is_faster_than_draining_each_step():
 def test_steady_state_waits_obey_the_interactive_law():
     """With waits, slots = busy + waiting: N = rate·(L·t + wait), with t the step of the busy ones."""
     work = work_of([(100, 200)] * 64, 4, 3.0)
-    seconds = continuous_s(work, H200_7B, Admission(16, 1e9), 1, 1)
+    seconds = continuous_s(work, H200_7B, Admission(16, 1e9))
     rate = 64 / seconds
     wait = 12.0
     busy = 16 - rate * wait
     step = H200_7B.fixed_s + busy * (H200_7B.per_sequence_s + H200_7B.per_token_s * 200)
     assert rate * (200 * step + wait) == pytest.approx(16)
-
-
-def test_no_trajectory_outlives_the_staleness_bound():
-    """One long response floors the async step at its own time ÷ (1 + staleness)."""
-    work = work_of([(10, 10)] * 63 + [(10, 10_000)])
-    alone = makespan_s(work_of([(10, 10_000)]), H200_7B, ROOMY)
-    assert continuous_s(work, H200_7B, ROOMY, 8, 1) == pytest.approx(alone / 2)
-    assert continuous_s(work, H200_7B, ROOMY, 8, 3) == pytest.approx(alone / 4)

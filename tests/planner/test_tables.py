@@ -23,7 +23,7 @@ def test_pure_optimum_of_rlinf_instances(name):
     gpus = instance["total_gpus"]
     shared = sum(table[gpus] for table in tables)
     separate = [
-        coupled_time_s(sum(times), max(times), task.coupling)
+        coupled_time_s([(time, None) for time in times], task.coupling)
         for counts in product(*tables)
         if sum(counts) <= gpus
         for times in [[table[count] for table, count in zip(tables, counts, strict=True)]]

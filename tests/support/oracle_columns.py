@@ -11,6 +11,8 @@ from functools import cache
 from itertools import pairwise, product
 from typing import Any
 
+import numpy as np
+
 from libra_plan.models.topology import GpuId
 from libra_plan.planner.problem import CouplingKind, Policy, Problem, Role, StageOption, Task
 
@@ -130,7 +132,7 @@ class Columns:
             for pool, asleep in phase:
                 if asleep and any(o.sleep_s is None or o.wake_s is None for _, o in pool):
                     return False
-                if (len(phases) > 1 or len(pool) > 1) and any(option.alone for _, option in pool):
+                if (len(phases) > 1 or len(pool) > 1) and any(option.stream for _, option in pool):
                     return False  # its price is for a role that never pauses
                 room = self.cluster.memory_mib(pool[0][1].gpu_class)
                 for other in phases:
@@ -277,21 +279,34 @@ def _kept(option: StageOption, asleep: bool) -> float:
 def _step_seconds(task: Task, phases: Any) -> float:
     step, pools = 0.0, 0
     for phase in phases:
-        times = []
+        times, streams = [], []
         for pool, asleep in phase:
             pools += 1
             time = sum(option.time_s.value for _, option in pool)
             if asleep:
                 time += sum(option.sleep_s + option.wake_s for _, option in pool)
             times.append(time)
+            streams.append(pool[0][1].stream)
         if task.coupling.kind is CouplingKind.SYNC:
             step += sum(times)
         elif task.coupling.kind is CouplingKind.ASYNC:
-            step += max(times)
+            step += max(*times, _stale_seconds(times, streams, task.coupling.staleness))
         else:
             groups = task.coupling.groups or 1
             step += sum(times) / groups + (groups - 1) / groups * max(times)
     return step + (task.sync_s if pools > 1 else 0.0)
+
+
+def _stale_seconds(times: list[float], streams: list[Any], staleness: int) -> float:
+    """Give the least step at which no more than (1 + η) steps' trajectories are on their way."""
+    rest = sum(time for time, stream in zip(times, streams, strict=True) if stream is None)
+    streamed = [stream for stream in streams if stream is not None]
+    if not streamed:
+        return sum(times) / (1 + staleness)
+    work, latency = max(each.work_s for each in streamed), max(each.latency_s for each in streamed)
+    # (η + ½)·T² − (rest + (η + ½)·work + latency)·T + rest·work = 0
+    most = staleness + 0.5
+    return float(max(np.roots([most, -(rest + most * work + latency), rest * work]).real))
 
 
 def shapes(task: Task) -> Iterator[tuple[tuple[tuple[int, ...], ...], ...]]:

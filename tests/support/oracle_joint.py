@@ -174,7 +174,7 @@ def _seconds(
             if pool[0][0] == number
         ]
         begins = engine if member.coupling.kind is CouplingKind.SYNC else 0.0
-        ends = begins + (sum(own) if begins else max(own, default=0.0))
+        ends = begins + sum(own)  # beside the engine a member's pools take turns
         slowest = max(slowest, max(ends, engine) + (member.sync_s if own else 0.0))
     return slowest
 

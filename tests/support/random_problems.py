@@ -8,6 +8,7 @@ import numpy as np
 
 from libra_plan.models.parallelism import Layout, RangedReplica
 from libra_plan.models.quantities import Estimate, Origin
+from libra_plan.models.streaming import Stream
 from libra_plan.models.topology import Cluster, Gpu, GpuId, Node
 from libra_plan.planner.plan import Plan
 from libra_plan.planner.problem import (
@@ -141,7 +142,7 @@ def with_mixes(problem: Problem, seed: int) -> Problem:
         rng.shuffle(layouts)
         largest = max(layouts, key=lambda each: each.gpus_per_replica)
         mix = tuple(RangedReplica(each, at, at + 1, 1, 1.0) for at, each in enumerate(layouts))
-        return replace(option, layout=largest, replicas=len(mix), mix=mix, alone=False)
+        return replace(option, layout=largest, replicas=len(mix), mix=mix, stream=None)
 
     def of_role(role: Role) -> Role:
         more = tuple(mixed(option) for option in role.options[:2] if rng.random() < 0.8)
@@ -222,7 +223,7 @@ def _task(rng, name: str, cluster: Cluster, hosts: bool, most_roles: int) -> Tas
         roles=tuple(roles),
         coupling=Coupling(
             kind,
-            staleness=1 if kind is CouplingKind.ASYNC else 0,
+            staleness=1 + count % 2 if kind is CouplingKind.ASYNC else 0,
             groups=int(rng.integers(1, 6)) if kind is CouplingKind.PIPELINED else None,
         ),
         arrangements=frozenset(names),
@@ -291,7 +292,7 @@ def _options(rng, cluster: Cluster, hosts: bool, most: int) -> tuple[StageOption
                 host_static_mib=float(rng.choice([0.0, 30.0, 120.0])) if hosts else 0.0,
                 sleep_s=float(rng.uniform(0.0, 0.5)) if sleeps else None,
                 wake_s=float(rng.uniform(0.0, 0.5)) if sleeps else None,
-                alone=bool(rng.random() < 0.05),
+                stream=Stream(10.0 * luck * value, value) if (luck := float(rng.random())) < 0.05 else None,
                 offloaded_host_mib=float(rng.choice([0.0, 0.0, 40.0])) if hosts else 0.0,
             )
         )  # fmt: skip
@@ -340,5 +341,7 @@ def _sharing(rng, problem: Problem, kind: SharingKind, pair: tuple[str, ...]) ->
         return Sharing(kind, pair)
     rollouts = [problem.task_of[name].gpu_roles[0] for name in pair]
     more = float(rng.uniform(1.0, 1.5))
-    options = tuple(replace(each, time_s=each.time_s.scaled(more)) for each in rollouts[0].options)
+    options = tuple(
+        replace(each, time_s=each.time_s.scaled(more), stream=None) for each in rollouts[0].options
+    )
     return Sharing(kind, pair, tuple(role.id for role in rollouts), options)

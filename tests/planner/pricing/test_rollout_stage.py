@@ -62,23 +62,30 @@ def test_async_rollout_is_priced_at_its_steady_rate():
     coupled = CouplingSpec(kind="async", staleness_steps=2)
     overlapped = price_of(task_of(coupling=coupled))
     assert overlapped.tasks[0].coupling.kind is CouplingKind.ASYNC
-    alone = [option for option in role_of(overlapped).options if option.alone]
+    alone = [option for option in role_of(overlapped).options if option.stream]
     for slow, fast in zip(role_of(price_of(task_of())).options, alone, strict=True):
         assert fast.time_s.value < slow.time_s.value
+
+
+def test_async_rollout_batch_by_batch_drains_every_step():
+    """One-step-off trainers wait for the longest of a batch: no plan may count on a stream there."""
+    coupled = CouplingSpec(kind="async", staleness_steps=1, rollouts="batches")
+    options = role_of(price_of(task_of(coupling=coupled))).options
+    assert options == role_of(price_of(task_of())).options
 
 
 def test_async_rollout_in_turns_with_others_drains_every_step():
     """Continuous generation cannot share its GPUs in turns, so such a pool pays the sync makespan."""
     problem = price_of(task_of(coupling=CouplingSpec(kind="async", staleness_steps=1)))
-    drained = [option for option in role_of(problem).options if not option.alone]
+    drained = [option for option in role_of(problem).options if not option.stream]
     assert [o.time_s for o in drained] == [o.time_s for o in role_of(price_of(task_of())).options]
     for column in columns_of(problem.tasks[0], H200).columns:
         for pool in (pool for phase in column.phases for pool in phase.pools):
             if len(pool.choices) > 1 or len(column.phases) > 1:
-                assert not any(choice.option.alone for choice in pool.choices)
+                assert not any(choice.option.stream for choice in pool.choices)
     separate = columns_of(problem.tasks[0], H200).columns
     assert any(
-        choice.option.alone for c in separate for f in c.phases for p in f.pools for choice in p.choices
+        choice.option.stream for c in separate for f in c.phases for p in f.pools for choice in p.choices
     )
 
 

@@ -3,10 +3,12 @@
 from itertools import pairwise
 from statistics import mean
 
+import msgspec
 import pytest
 from sim_worlds import DECODE, TRAIN, Fixed, Tools, hold, make_task, make_world
 
 from libra_plan.planner.simulate.engine import simulate
+from libra_plan.planner.simulate.task_run import TaskRun
 from libra_plan.planner.simulate.world import Costs, Failures
 
 COSTS = Costs(decode=(DECODE,), train=TRAIN, sync_s=1.0, weights_gib=2.0, state_gib=10.0)
@@ -36,14 +38,31 @@ def test_the_work_of_a_step_does_not_depend_on_the_policy():
 
 
 @pytest.mark.parametrize("staleness", [1, 2])
-def test_no_trajectory_is_staler_than_the_bound(staleness):
-    """The bound is a promise to the algorithm; with a slow rollout it must be reached, too."""
+@pytest.mark.parametrize("rollouts", ["stream", "batches"])
+def test_no_more_is_begun_than_staleness_allows(staleness, rollouts, monkeypatch):
+    """The bound holds where a trajectory begins (as AReaL counts); with slow training it is reached."""
+    slow = Costs(decode=(DECODE,), train=msgspec.structs.replace(TRAIN, per_token_s=4e-3), sync_s=1.0)
     task = make_task(
-        coupling="async", staleness=staleness, arrangements=("separate",), costs=COSTS, sigma=1.2
+        coupling="async",
+        staleness=staleness,
+        rollouts=rollouts,
+        arrangements=("separate",),
+        costs=slow,
+        sigma=1.2,
     )
+    most, begin = 0, TaskRun._begin_on
+
+    def spied(own, replica, trajectory):
+        nonlocal most
+        begin(own, replica, trajectory)
+        most = max(most, own._flying + len(own._ready) + len(own._batch))
+
+    monkeypatch.setattr(TaskRun, "_begin_on", spied)
     world = make_world(task)
     steps = run(world, hold(world, "rl", rollout=[1, 1], train=[1, 1])).steps
-    assert max(step.stale for step in steps) == staleness
+    assert most == (1 + staleness) * task.samples
+    if rollouts == "batches":  # each is trained on in its turn: none is older than the bound
+        assert max(step.stale for step in steps) == staleness
 
 
 def test_a_larger_replica_makes_the_tail_shorter():
