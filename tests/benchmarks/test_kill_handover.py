@@ -16,7 +16,7 @@ HARNESS = Path(__file__).parents[2] / "benchmarks" / "kill_handover.py"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("words", [("--kills", "12"), ("--each-record", "--stride", "9")])
+@pytest.mark.parametrize("words", [("--kills", "6"), ("--each-record", "--stride", "14")])
 def test_a_supervisor_killed_anywhere_loses_nothing(words):
     """A supervisor is one more process that dies; what it was doing must not die with it."""
     done = subprocess.run(

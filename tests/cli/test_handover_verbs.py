@@ -10,6 +10,7 @@ from pathlib import Path
 import handover_cases
 import pytest
 from cli_run import program, train_task, write_workload
+from live import end, free_ports, wait_for
 
 from libra_plan.planner.handover import records as r
 from libra_plan.planner.handover.journal import open_journal, read_journal
@@ -34,8 +35,7 @@ def work(tmp_path, monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     yield write(tmp_path, ("a", "b"))
     journal = read_journal(tmp_path / "libra-plan-run")
-    for process in host.marked_processes(state_of(journal).launch_id) if journal else ():
-        process.kill()
+    end(*(host.marked_processes(state_of(journal).launch_id) if journal else ()))
 
 
 def write(tmp_path, names, **lifecycle):
@@ -52,7 +52,7 @@ def write(tmp_path, names, **lifecycle):
         tasks.append(task)
     folder = write_workload(tmp_path / "work", tasks)
     if not (folder / "cluster.yaml").exists():  # later ports may be in use, by ranks of the first plan
-        first, last = handover_cases.free_ports()
+        first, last = free_ports()
         (folder / "cluster.yaml").write_text(
             "schema_version: 1\nnodes:\n- id: node0\n  gpu_class: h200_sxm\n  gpu_count: 4\n"
             "  gpu_memory_mib: 143155\n  cpu_cores: 64\n  host_memory_mib: 1000000\n"
@@ -155,7 +155,7 @@ def test_a_difference_has_an_exit_code_of_its_own(call, work, tmp_path):
     assert call("launch", "run", "--allow-unknown-gpus", "--detach", "--yes").code == 0
     state = state_of(read_journal(tmp_path / "libra-plan-run"))
     host.psutil.Process(state.processes[0].pid).kill()
-    handover_cases.wait_for(lambda: call("status").code == 6)
+    wait_for(lambda: call("status").code == 6)
     ran = call("status")
     assert "missing-role: " in ran.out
     assert "`libra-plan stop --yes`, then `libra-plan launch MANIFEST --detach --yes`" in ran.err

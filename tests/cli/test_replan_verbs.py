@@ -202,7 +202,7 @@ def test_watch_looks_serves_and_rereads(site: Path) -> None:
         os.kill(child.pid, signal.SIGHUP)
         assert any("read anew" in line for line in child.stderr)
         child.terminate()
-        assert child.wait(30) == 0
+        assert child.wait(90) == 0
     finally:
         child.kill()
         child.wait()
@@ -213,8 +213,8 @@ def test_watch_looks_serves_and_rereads(site: Path) -> None:
 
 
 def wait_for(url: str, text: str) -> bool:
-    for _ in range(300):
-        with urllib.request.urlopen(url, timeout=10) as answer:
+    for _ in range(900):
+        with urllib.request.urlopen(url, timeout=60) as answer:
             if text in answer.read().decode():
                 return True
         time.sleep(0.1)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import socket
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +14,7 @@ from pathlib import Path
 import msgspec
 import plans
 import psutil
+from live import end, free_ports
 
 import libra_plan
 from libra_plan.planner.handover.goal import Deadlines
@@ -42,19 +41,6 @@ OPTIONS = AgentOptions(
     )
 )
 Placement = Mapping[str, Mapping[str, Sequence[int]]]
-
-
-def free_ports(count: int = 40) -> tuple[int, int]:
-    """Find a run of free ports, so that tests beside each other do not meet."""
-    for first in range(30000 - 8000 + os.getpid() % 2000, 31000, count):
-        try:
-            for port in range(first, first + count):
-                with socket.socket() as probe:
-                    probe.bind(("", port))
-        except OSError:
-            continue
-        return first, first + count - 1
-    raise AssertionError("no free ports")
 
 
 @dataclass(frozen=True)
@@ -125,7 +111,7 @@ class Case:
         sources = str(Path(libra_plan.__file__).resolve().parent.parent)
         chosen: dict[str, object] = {
             "check_gpus": self.check_gpus,
-            "deadlines": Deadlines(checkpoint_s=10.0, memory_s=5.0, window_s=5.0, ready_s=20.0),
+            "deadlines": Deadlines(checkpoint_s=60.0, memory_s=60.0, window_s=60.0, ready_s=90.0),
             "options": OPTIONS,
             "environment": {**kept, "PYTHONPATH": sources},
             **more,
@@ -167,7 +153,10 @@ class Case:
         state = self.state()
         recorded = {one.start for one in state.processes}
         for process in host.marked_processes(state.launch_id):
-            start = int(process.environ()[START_MARK])
+            try:
+                start = int(process.environ()[START_MARK])
+            except psutil.Error:
+                continue  # it has ended since it was found
             if start not in recorded:
                 yield f"pid {process.pid} of start {start} runs and is not on record"
         holders: dict[str, str] = {}
@@ -197,10 +186,7 @@ class Case:
     def kill_all(self) -> None:
         """End what a test left running, by the mark of its run."""
         state = self.state()
-        left = host.marked_processes(state.launch_id) if state.launch_id else []
-        for process in left:
-            process.kill()
-        psutil.wait_procs(left, timeout=10)
+        end(*(host.marked_processes(state.launch_id) if state.launch_id else ()))
 
 
 @contextmanager
@@ -211,10 +197,3 @@ def case(folder: Path) -> Iterator[Case]:
         yield made
     finally:
         made.kill_all()
-
-
-def wait_for(condition, seconds: float = 20.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not come about"
-        time.sleep(0.02)

@@ -47,7 +47,7 @@ def write(event: str, **more: object) -> None:
 def lock(gpu: int) -> object:
     """Take a GPU; whoever only looks whether it is taken holds it for a moment."""
     file = (FOLDER / f"gpu-{gpu}.lock").open("ab")
-    for _ in range(25):
+    for _ in range(100):
         try:
             fcntl.flock(file, (fcntl.LOCK_SH if "shares" in sys.argv else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except BlockingIOError:

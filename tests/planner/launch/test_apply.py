@@ -15,7 +15,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from handover_cases import TRAINER, case, wait_for
+from handover_cases import TRAINER, case
+from live import wait_for
 
 from libra_plan.errors import InputError, LaunchError, LockedError
 from libra_plan.planner.handover import records as r
@@ -174,7 +175,7 @@ def test_a_task_that_does_not_save_is_not_stopped(lab):
     pids = [one.pid for one in lab.state().processes]
     (lab.folder / "deaf").touch()
     new = lab.manifest({"a": {"actor": [2]}, "b": {"actor": [1]}}, old)
-    report = move(lab, new, deadlines=Deadlines(checkpoint_s=0.4, window_s=5.0))
+    report = move(lab, new, deadlines=Deadlines(checkpoint_s=0.4, window_s=60.0))
     assert report.outcome == "old"
     assert "no newer complete checkpoint" in report.reason
     assert [one.pid for one in lab.state().processes] == pids
@@ -205,7 +206,7 @@ def test_without_an_answer_force_stops_it_all_the_same(lab):
     old = begin(lab, {"a": {"actor": [0]}})
     (lab.folder / "deaf").touch()
     new = lab.manifest({"a": {"actor": [1]}}, old)
-    report = move(lab, new, force=True, deadlines=Deadlines(checkpoint_s=0.1, window_s=5.0, ready_s=20.0))
+    report = move(lab, new, force=True, deadlines=Deadlines(checkpoint_s=0.1, window_s=60.0, ready_s=90.0))
     assert report.outcome == "new"
     assert lab.runs(new) == []
 
@@ -301,7 +302,7 @@ def test_a_gpu_whose_memory_does_not_return_gets_no_new_role(lab):
     old = begin(lab, {"a": {"actor": [0]}})
     new = lab.manifest({"a": {"actor": [1]}}, old)
     leaks.set()
-    waits = Deadlines(checkpoint_s=10.0, memory_s=0.2, window_s=5.0, ready_s=20.0)
+    waits = Deadlines(checkpoint_s=60.0, memory_s=0.2, window_s=60.0, ready_s=90.0)
     report = move(lab, new, check_gpus=check, deadlines=waits)
     assert report.outcome == "stuck"
     assert "the memory does not return: GPU n0:0 busy (115 GiB in use)" in report.reason
@@ -471,7 +472,7 @@ def test_a_request_that_cannot_be_written_calls_the_hand_over_off(lab):
     (lab.folder / "checkpoints" / "a" / "request.json").mkdir(parents=True)
     asked = [Path(one.progress) for one in lab.state().processes]
     wait_for(lambda: all("polls" in marks_of(path) for path in asked))
-    report = move(lab, lab.manifest(NEW, old), deadlines=Deadlines(checkpoint_s=0.2, window_s=5.0))
+    report = move(lab, lab.manifest(NEW, old), deadlines=Deadlines(checkpoint_s=0.2, window_s=60.0))
     assert report.outcome == "old"
     assert "it could not be asked: Is a directory" in report.reason
     assert lab.faults() == []

@@ -5,17 +5,16 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
-import time
 from dataclasses import replace
 from pathlib import Path
 
 import plans
 import psutil
 import pytest
+from live import end, free_ports, wait_for, words_of
 
 import libra_plan
 from libra_plan.errors import InputError, LaunchError, LockedError
@@ -32,19 +31,6 @@ TORCHRUN = AgentOptions(program=(sys.executable, "-m", "torch.distributed.run"))
 DROPS_A_HANDLE = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 
-def free_ports(count):
-    """Find a run of free ports, so that tests beside each other do not meet."""
-    for first in range(21000 + os.getpid() % 2000, 29000, count):
-        try:
-            for port in range(first, first + count):
-                with socket.socket() as probe:
-                    probe.bind(("", port))
-        except OSError:
-            continue
-        return first, first + count - 1
-    raise AssertionError("no free ports")
-
-
 def cpu_manifest(script, roles=("a",), tasks=("t",), grace_s=5.0):
     """Run a Python program as CPU-only roles, which need no torchrun: one process each."""
     lifecycle = LifecycleSpec(grace_s=grace_s)
@@ -56,13 +42,6 @@ def cpu_manifest(script, roles=("a",), tasks=("t",), grace_s=5.0):
 
 def start(manifest, folder, **more):
     return launch(manifest, folder=folder, dry_run=False, **more)
-
-
-def wait_for(condition, seconds=20.0):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not come about"
-        time.sleep(0.02)
 
 
 def test_a_dry_run_is_the_default_and_starts_nothing(tmp_path):
@@ -203,12 +182,15 @@ def test_each_start_and_end_is_told_as_it_comes(tmp_path):
 def test_what_does_not_stop_is_reported_and_not_killed(tmp_path):
     """The user decides about a process that ignores its signal; the next launch refuses to join it."""
     script = (
-        "import os, signal, sys, time\n"
+        "import os, pathlib, signal, sys, time\n"
+        f"deaf = pathlib.Path({str(tmp_path / 'deaf')!r})\n"
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-        "if os.environ['LIBRA_PLAN_ROLE'] == 'a': time.sleep(1); sys.exit(1)\n"
-        "time.sleep(120)\n"
+        "while os.environ['LIBRA_PLAN_ROLE'] == 'a':\n"
+        "    if deaf.exists(): sys.exit(1)\n"
+        "    time.sleep(0.02)\n"
+        "deaf.touch(); time.sleep(120)\n"
     )
-    manifest = cpu_manifest(script, roles=("a", "b"), grace_s=1.0)
+    manifest = cpu_manifest(script, roles=("a", "b"), grace_s=0.5)
     report = start(manifest, tmp_path)
     (survivor,) = report.survivors
     process = psutil.Process(survivor.pid)
@@ -218,7 +200,7 @@ def test_what_does_not_stop_is_reported_and_not_killed(tmp_path):
         with pytest.raises(LaunchError, match="generation 1 still run"):
             start(manifest, tmp_path)
     finally:
-        process.kill()
+        end(process)
 
 
 def test_workers_of_a_lost_agent_are_told_to_stop(tmp_path):
@@ -244,12 +226,7 @@ def test_a_launch_that_cannot_record_a_role_stops_it(tmp_path, monkeypatch):
     mark = f"unrecorded-{os.getpid()}"
     with pytest.raises(OSError, match="No space left"):
         start(cpu_manifest(f"import time; time.sleep(60)  # {mark}"), tmp_path)
-    wait_for(lambda: not any(mark in " ".join(one.info["cmdline"] or []) for one in alive()))
-
-
-def alive():
-    found = psutil.process_iter(["cmdline", "status"])
-    return [one for one in found if one.info["status"] != psutil.STATUS_ZOMBIE]
+    wait_for(lambda: not any(mark in words for words in words_of(psutil.process_iter())))
 
 
 def test_processes_of_others_are_left_alone(tmp_path):
@@ -327,7 +304,7 @@ def test_a_launch_killed_outright_leaves_a_record_to_find_its_roles_by(tmp_path)
         with pytest.raises(LaunchError, match=f"pid {agent.pid}"):
             start(cpu_manifest("pass"), folder)
     finally:
-        psutil.Process(agent.pid).kill()
+        end(psutil.Process(agent.pid))
 
 
 def test_a_launch_killed_before_it_recorded_a_role_finds_it_by_its_mark(tmp_path):
@@ -352,7 +329,7 @@ def test_a_launch_killed_before_it_recorded_a_role_finds_it_by_its_mark(tmp_path
         with pytest.raises(LaunchError, match=rf"a worker \(pid {left.pid}\)"):
             start(cpu_manifest("pass"), folder)
     finally:
-        left.kill()
+        end(left)
 
 
 RANK = """

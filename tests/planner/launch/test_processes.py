@@ -8,7 +8,7 @@ import sys
 
 import psutil
 import pytest
-from handover_cases import wait_for
+from live import PATIENCE_S, end, wait_for
 
 from libra_plan.planner.launch import processes
 from libra_plan.planner.launch.host import MARK, start_time_of, still_runs
@@ -48,7 +48,7 @@ def test_it_ends_with_who_would_have_released_it(tmp_path):
     """A supervisor that dies leaves nothing that is not on record."""
     held = hold(tmp_path, *python(f"open({str(tmp_path / 'ran')!r}, 'w')"))
     held.process.stdin.close()
-    assert held.process.wait(timeout=20) == 0
+    assert held.process.wait(timeout=PATIENCE_S) == 0
     assert not (tmp_path / "ran").exists()
 
 
@@ -56,7 +56,7 @@ def test_a_program_that_cannot_be_run_says_so_in_its_log(tmp_path):
     """Who looks into the log of a role that never ran must find out why."""
     held = hold(tmp_path, "/no/such/program")
     held.release()
-    assert held.process.wait(timeout=20) == 127
+    assert held.process.wait(timeout=PATIENCE_S) == 127
     text = (tmp_path / "logs" / "log").read_text()
     assert text == "libra-plan: /no/such/program cannot be started: No such file or directory\n"
 
@@ -68,12 +68,11 @@ def test_starts_are_found_by_their_mark_in_any_descendant(tmp_path):
     held = hold(tmp_path, *python(child), **{MARK: identity, START_MARK: "7"})
     wait_for(lambda: processes.starts_of(identity) == {7})
     held.release()
-    held.process.wait(timeout=20)
+    held.process.wait(timeout=PATIENCE_S)
     assert processes.starts_of(identity) == {7}
     processes.kill(identity, "")  # another task's: untouched
     assert processes.starts_of(identity) == {7}
-    for process in processes.marked_processes(identity):
-        process.kill()
+    end(*processes.marked_processes(identity))
     wait_for(lambda: processes.starts_of(identity) == set())
 
 
@@ -97,7 +96,7 @@ def test_a_signal_goes_to_agents_and_to_workers_without_one(tmp_path):
         wait_for(lambda: len(list(tmp_path.glob("ready-*"))) == 3)
         started = start_time_of(agent.pid)
         processes.tell_to_stop(identity, "t", [(agent.pid, started)], processes.signal.SIGTERM)
-        assert agent.wait(20) == orphan.wait(20) == 0
+        assert agent.wait(PATIENCE_S) == orphan.wait(PATIENCE_S) == 0
         told = {path.name for path in tmp_path.iterdir() if path.name.isdigit()}
         assert told == {str(agent.pid), str(orphan.pid)}
     finally:

@@ -9,7 +9,8 @@ import sys
 import msgspec
 import psutil
 import pytest
-from handover_cases import OPTIONS, case, wait_for
+from handover_cases import OPTIONS, case
+from live import wait_for
 
 from libra_plan.errors import InputError, LaunchError
 from libra_plan.planner.handover import records as r

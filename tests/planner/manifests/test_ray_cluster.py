@@ -7,13 +7,13 @@ import shlex
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import launch_cases
 import plans
 import pytest
 import shells
+from live import PATIENCE_S, wait_for
 
 from libra_plan.errors import ManifestError
 from libra_plan.planner.manifests.base import configured, find_emitter
@@ -119,17 +119,16 @@ def test_stopping_ends_the_recorded_process_and_no_other(tmp_path):
     path = {"PATH": f"{tmp_path}/tools:{os.environ['PATH']}"}
     process = subprocess.Popen([shell, "t/ray/n0.sh"], cwd=tmp_path, env=path)
     try:
-        while not (records := list(tmp_path.rglob("n0.pid"))):
-            time.sleep(0.02)
-        while len(fields := records[0].read_text().split()) < 2:
-            time.sleep(0.02)
-        records[0].write_text(f"{fields[0]} {int(fields[1]) + 1}\n")
+        wait_for(lambda: any(len(path.read_text().split()) == 2 for path in tmp_path.rglob("n0.pid")))
+        (record,) = tmp_path.rglob("n0.pid")
+        fields = record.read_text().split()
+        record.write_text(f"{fields[0]} {int(fields[1]) + 1}\n")
         subprocess.run([shell, "t/ray/n0-stop.sh"], cwd=tmp_path, check=True)
         assert process.poll() is None
-        records[0].write_text(" ".join(fields) + "\n")
+        record.write_text(" ".join(fields) + "\n")
         stopping = subprocess.Popen([shell, "t/ray/n0-stop.sh"], cwd=tmp_path)
-        assert process.wait(10) == -15
-        assert stopping.wait(10) == 0
+        assert process.wait(PATIENCE_S) == -15
+        assert stopping.wait(PATIENCE_S) == 0
     finally:
         process.kill()
         process.wait()

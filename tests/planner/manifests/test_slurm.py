@@ -6,7 +6,6 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import launch_cases
@@ -15,6 +14,7 @@ import pytest
 import shells
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from live import PATIENCE_S, wait_for
 
 from libra_plan.errors import ManifestError
 from libra_plan.planner.manifests.agents import agents_of
@@ -134,10 +134,9 @@ while :; do sleep 0.05; done
     }
     job = subprocess.Popen([shutil.which("sh"), str(tmp_path / "ahead/job.sbatch")], env=environment)
     try:
-        while not log.exists() or log.read_text().count("up") < 2:
-            time.sleep(0.02)
+        wait_for(lambda: log.exists() and log.read_text().count("up") == 2)
         job.send_signal(signal.SIGTERM)
-        assert job.wait(20) == 3
+        assert job.wait(PATIENCE_S) == 3
         assert log.read_text().count("saved") == 2
     finally:
         job.kill()

@@ -179,10 +179,10 @@ def test_a_plan_that_somebody_else_wrote_is_not_written_over(
 
 @pytest.mark.slow
 def test_kill_9_at_many_points(tmp_path: Path) -> None:
-    """Killed at 40 moments spread over a look: never a damaged state, never half a plan, nothing lost."""
+    """Killed at 16 moments spread over a look: never a damaged state, never half a plan, nothing lost."""
     bench = Path(__file__).parents[3] / "benchmarks" / "replan.py"
     done = subprocess.run(  # a program of its own: this one has threads, and may not fork
-        [sys.executable, str(bench), "--only", "kill", "--kills", "40"],
+        [sys.executable, str(bench), "--only", "kill", "--kills", "16"],
         env=environment(TMPDIR=str(tmp_path)),
         capture_output=True,
         text=True,

@@ -10,6 +10,7 @@ import numpy as np
 import psutil
 import pulp
 import pytest
+from live import words_of
 from random_problems import random_problem, with_running
 
 from libra_plan.errors import InputError, LibraError
@@ -203,12 +204,4 @@ def test_a_cbc_that_hangs_is_killed(tmp_path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(milp_cbc, "_GRACE_S", 0.3)
     result, _ = ask(Backend.CBC, limit_s=0.2)
     assert (result.choice, result.infeasible) == (None, False)
-    assert not [child for child in psutil.Process().children() if str(program) in _words(child)]
-
-
-def _words(process: psutil.Process) -> list[str]:
-    """Give a process's command line; none when it is gone, or dead and not waited for yet."""
-    try:
-        return process.cmdline()
-    except (psutil.NoSuchProcess, psutil.AccessDenied):
-        return []
+    assert not [words for words in words_of(psutil.Process().children()) if str(program) in words]
