@@ -139,12 +139,15 @@ def _job(manifest: Manifest, task: TaskEntry, agents: list[Agent], options: Slur
             "Submit with submit.sh. The batch shell passes SIGTERM on to all ranks, so that they save.",
         )
     )
-    lines += ["set -u", "here=${LIBRA_PLAN_FOLDER:?submit with submit.sh}", 'pids=""']
+    lines += ["set -u", "here=${LIBRA_PLAN_FOLDER:?submit with submit.sh}", 'pids=""', 'told=""']
+    lines += ["trap 'told=yes' TERM"]  # until all ranks are there to be told
     lines += [_step(groups, agent) for agent in agents]
     stop = task.lifecycle.stop_signal.removeprefix("SIG")
     lines += [
-        f'stop() {{ for pid in $pids; do kill -{stop} "$pid" 2>/dev/null; done; }}',
+        # Another name than below: the trap runs in the middle of that loop, and names are global in sh.
+        f'stop() {{ for rank in $pids; do kill -{stop} "$rank" 2>/dev/null; done; }}',
         "trap stop TERM",
+        '[ -z "$told" ] || stop',
         "status=0",
         # A trapped signal ends `wait` early; only a process that is gone is waited for no more.
         "for pid in $pids; do",

@@ -115,11 +115,12 @@ def test_the_job_waits_for_that_of_the_old_generation(tmp_path):
 
 
 def test_the_batch_shell_passes_the_signal_on_and_waits(tmp_path):
-    """Slurm signals only the batch shell; a shell that ended at once would kill its ranks."""
+    """Slurm signals only the batch shell; one that does not wait for the slowest kills it as it saves."""
     files = emit(launch_cases.ahead())
     (tmp_path / "tools").mkdir()
     rank = """#!/bin/sh
-trap 'sleep 0.3; echo saved >> "$LOG"; exit 3' TERM
+case "$*" in *actor*) save=0.6 ;; *) save=0.1 ;; esac
+trap 'sleep $save; echo saved >> "$LOG"; exit 3' TERM
 echo up >> "$LOG"
 while :; do sleep 0.05; done
 """
@@ -162,3 +163,21 @@ def test_hostile_words_stay_words(words, folder, tmp_path_factory):
     (agent,) = agents_of(manifest)
     assert argv == list(agent.argv[1:])
     assert environment["LIBRA_PLAN_CHECKPOINT_DIR"] == folder
+
+
+def test_a_signal_between_two_starts_reaches_both(tmp_path):
+    """A job cancelled as it begins must not leave its ranks to be killed without a word."""
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "tools" / "srun").write_text("#!/bin/sh\nkill -TERM $PPID\nexec sleep 60\n")
+    (tmp_path / "tools" / "srun").chmod(0o755)
+    shells.write(tmp_path, emit(launch_cases.ahead()))
+    environment = {
+        "PATH": f"{tmp_path}/tools:{os.environ['PATH']}",
+        "LIBRA_PLAN_FOLDER": str(tmp_path / "ahead"),
+    }
+    job = subprocess.Popen([shutil.which("sh"), str(tmp_path / "ahead/job.sbatch")], env=environment)
+    try:
+        assert job.wait(PATIENCE_S) == 128 + signal.SIGTERM  # the ranks' status, not its own end
+    finally:
+        job.kill()
+        job.wait()
