@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 
 from libra_plan.models.topology import Cluster
 from libra_plan.planner.columns import columns_of
-from libra_plan.planner.plan import Column, JointRun, MemoryMode, RunningTask
-from libra_plan.planner.problem import Problem, SharingKind, Task
+from libra_plan.planner.columns.phases import coupled_time_s
+from libra_plan.planner.plan import Column, JointRun, MemoryMode, Pool, RunningTask
+from libra_plan.planner.problem import CouplingKind, Problem, SharingKind, Task
 
 __all__ = ["Alternative", "TaskExplanation", "explain_task"]
 
@@ -59,7 +60,7 @@ def explain_task(problem: Problem, running: RunningTask, joint: Sequence[JointRu
         binding=binding if run is None else _shares(task, run),
         one_more_gpu_gain=None if larger is None else larger.steps_per_s / running.column.steps_per_s - 1.0,
         gpus_needed=None if larger is None else larger.gpus - running.column.gpus,
-        notes=_notes(running.column, role),
+        notes=(*_staleness(task, running.column), *_notes(running.column, role)),
         alternatives=_alternatives(task, problem.cluster, running.column.gpus),
     )
 
@@ -98,6 +99,27 @@ def _binding(task: Task, column: Column, larger: Column | None, gpus: int) -> st
     if _role_gpus(column, role_id) == most and max(column.gpus, most) + smallest > gpus:
         return f"GPUs: the cluster has no more than {gpus}"
     return f"role {role_id}: no layout or number of replicas measured so far is faster"
+
+
+def _staleness(task: Task, column: Column) -> tuple[str, ...]:
+    """Say where the bound on staleness sets the pace, and what one more step would give."""
+    if task.coupling.kind is not CouplingKind.ASYNC or len(column.phases) > 1:
+        return ()
+    pools = [(_pool_s(pool), pool.choices[0].option.stream) for pool in column.phases[0].pools]
+    steps = task.coupling.staleness
+    now, longest = coupled_time_s(pools, task.coupling), max(seconds for seconds, _ in pools)
+    if now <= longest * (1 + _SAME):
+        return ()
+    more = coupled_time_s(pools, replace(task.coupling, staleness=steps + 1))
+    return (
+        f"staleness_steps {steps} sets the pace: with no more than {steps + 1} steps' samples on their way "
+        f"a step takes {now:.1f} s, with one more {more:.1f} s; the slowest pool takes {longest:.1f} s",
+    )
+
+
+def _pool_s(pool: Pool) -> float:
+    switched = pool.memory_mode is MemoryMode.SLEEP
+    return sum(each.option.time_s.value + each.option.switch_s * switched for each in pool.choices)
 
 
 def _role_gpus(column: Column, role: str) -> int:

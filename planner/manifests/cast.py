@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from msgspec import UNSET
+
 from libra_plan.planner.manifests.base import unequal_text
 from libra_plan.planner.manifests.manifest import Degrees, RoleEntry, TaskEntry
 from libra_plan.planner.manifests.shapes import Shape, role_gpus, shape_of, width
@@ -56,6 +58,11 @@ class Cast:
     def asynchronous(self) -> bool:
         """Say whether rollouts run ahead of training."""
         return self.task.coupling.kind != "sync"
+
+    @property
+    def streams(self) -> bool:
+        """Say whether the plan counts on asynchronous rollouts that never drain."""
+        return self.task.coupling.kind == "async" and self.task.coupling.rollouts is UNSET
 
     def where(self, role: RoleEntry) -> str:
         """Name a role in a message."""

@@ -100,6 +100,11 @@ def _reasons(cast: Cast) -> Iterator[str]:
             yield f"{cast.where(role)}: OpenRLHF has one tp and one cp for all DeepSpeed models"
     yield from only(cast.where(cast.rollout), cast.rollout.layout, "tp", "OpenRLHF's vLLM")
     yield from uneven(cast.where(cast.rollout), width(cast.rollout), "vLLM's tp", cast.rollout)
+    if cast.streams:
+        yield (
+            f"{cast.task.id}: asynchronous OpenRLHF rolls out in batches, and the plan counts on a stream: "
+            "plan it with coupling.rollouts batches"
+        )
     if cast.shared and cast.asynchronous:
         yield f"{cast.task.id}: asynchronous OpenRLHF never has vLLM on the models' GPUs"
     if not _all_shared(cast):

@@ -88,6 +88,11 @@ def _reasons(cast: Cast, nodes: tuple[NodeEntry, ...], counts: set[int]) -> Iter
         yield f"{cast.task.id}: slime has one number of GPUs for all nodes, and they have {sorted(counts)}"
     if cast.shared and cast.rollout.memory_mode != "sleep":
         yield f"{cast.task.id}: slime always offloads what it colocates, and the plan keeps it resident"
+    if cast.streams:
+        yield (
+            f"{cast.task.id}: slime's train_async.py rolls out in batches, and the plan counts on a stream: "
+            "plan it with coupling.rollouts batches"
+        )
     if cast.shared and cast.asynchronous:
         yield f"{cast.task.id}: slime colocates only synchronous training"
     yield from _order(cast, nodes)

@@ -9,7 +9,7 @@ from libra_plan.planner.plan import CpuShare, MemoryMode
 from libra_plan.planner.problem import Coupling, CouplingKind
 from libra_plan.profiles.schema import LifecycleSpec
 
-ASYNC = Coupling(CouplingKind.ASYNC, staleness=2)
+ASYNC = Coupling(CouplingKind.ASYNC, staleness=2, batches=True)
 
 
 def one_by_one(*nodes: tuple[str, int, int]) -> list[list[str]]:
@@ -24,7 +24,7 @@ def shared_all() -> Manifest:
     return manifest_of(cluster(8), running("grpo", roles, memory_mode=MemoryMode.SLEEP))
 
 
-def ahead() -> Manifest:
+def ahead(coupling: Coupling = ASYNC) -> Manifest:
     """Roll out on other GPUs, two policy versions ahead of training."""
     task = running(
         "ahead",
@@ -32,7 +32,7 @@ def ahead() -> Manifest:
         [role("rollout", [span("n0", 4, 2), span("n0", 6, 2)], tp=2)],
     )
     lifecycle = LifecycleSpec(grace_s=300.0, checkpoint_dir="/checkpoints/ahead")
-    return manifest_of(cluster(8), task, coupling=ASYNC, lifecycle=lifecycle)
+    return manifest_of(cluster(8), task, coupling=coupling, lifecycle=lifecycle)
 
 
 def whole_nodes() -> Manifest:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from libra_plan.planner.explain import explain
-from libra_plan.planner.problem import Coupling, CouplingKind, Problem
+from libra_plan.planner.problem import Arrangement, Coupling, CouplingKind, Problem
 from libra_plan.planner.solvers.solve import solve
 from libra_plan.planner.tables import table_cluster, table_task
+
+AHEAD = Coupling(CouplingKind.ASYNC, staleness=1)
 
 
 def test_an_overlapping_role_takes_the_whole_step() -> None:
     """Async pools overlap: the slower one is the step, not half of it."""
     seconds = {gpus: 40.0 / gpus for gpus in (1, 2)}
-    coupling = Coupling(CouplingKind.ASYNC, staleness=1)
-    task = table_task("t", 1.0, {"rollout": seconds, "train": {1: 20.0}}, coupling)
+    task = table_task("t", 1.0, {"rollout": seconds, "train": {1: 20.0}}, AHEAD)
     problem = Problem(table_cluster(3), (task,))
     explained = explain(problem, solve(problem).require_plan()).tasks[0]
     assert explained.share == pytest.approx(1.0)
@@ -34,3 +37,14 @@ def test_a_tie_is_called_a_tie() -> None:
     tasks = tuple(table_task(name, 1.0, {"train": {1: 5.0}}) for name in ("a", "b"))
     plan = solve(Problem(table_cluster(1), tasks)).require_plan()
     assert "tie" in plan.queued[0].reason
+
+
+def test_a_bound_on_staleness_that_sets_the_pace_is_named() -> None:
+    """With three pools in a row and two steps on their way, no pool is to blame: the bound is."""
+    task = table_task("t", 1.0, {name: {1: 10.0} for name in ("rollout", "score", "train")}, AHEAD)
+    problem = Problem(table_cluster(3), (replace(task, arrangements=frozenset({Arrangement.SEPARATE})),))
+    plan = solve(problem).require_plan()
+    assert plan.running[0].column.step_time_s.value == pytest.approx(15.0)
+    said = explain(problem, plan).tasks[0].notes[0]
+    assert said.startswith("staleness_steps 1 sets the pace")
+    assert "takes 15.0 s, with one more 10.0 s; the slowest pool takes 10.0 s" in said

@@ -6,6 +6,7 @@ import importlib.util
 import math
 import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import golden
@@ -212,6 +213,15 @@ def test_slime_engine_groups_hold_all_of_the_rollout():
         given = values(files, task.id, "slime")
         assert sum(group["num_gpus"] for group in engine["server_groups"]) == int(given["rollout-num-gpus"])
         assert "num-gpus-per-node" in given
+
+
+@pytest.mark.parametrize("launcher", ["slime", "openrlhf"])
+def test_what_rolls_out_in_batches_takes_no_plan_for_a_stream(launcher):
+    """A stream does not wait for its longest sample; these do, and would be slower than planned."""
+    streams = launch_cases.ahead(replace(launch_cases.ASYNC, batches=False))
+    with pytest.raises(ManifestError, match=r"plan it with coupling\.rollouts batches"):
+        emit(launcher, streams)
+    emit("areal", streams)
 
 
 def test_openrlhf_starts_no_model_that_is_not_planned():
