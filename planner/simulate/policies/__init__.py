@@ -16,6 +16,7 @@ from libra_plan.planner.simulate.policy import Policy
 __all__ = ["POLICIES", "make_policy"]
 
 POLICIES: dict[str, Callable[[], Policy]] = {
+    "uniform": lambda: FixedSplit("uniform", weighted=False, even_roles=True),
     "equal": lambda: FixedSplit("equal", weighted=False),
     "by-weight": lambda: FixedSplit("by-weight", weighted=True),
     "best-static": BestStatic,

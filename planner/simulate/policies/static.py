@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from libra_plan.models.topology import Cluster, GpuId
-from libra_plan.planner.problem import HeldTask, Problem, Role
+from libra_plan.planner.problem import Arrangement, HeldTask, Problem, Role
 from libra_plan.planner.simulate.believed import world_cluster
 from libra_plan.planner.simulate.placing import best_in, shares, split
 from libra_plan.planner.simulate.policies.known import at_first, names, same_tasks
@@ -25,13 +25,16 @@ class FixedSplit:
     """Give every task GPUs of its own, equally or by weight, in the best form for its first lengths.
 
     Parts are cut anew when tasks come or go; a task whose GPUs fail or come back is planned anew in its part.
-    With `smallest_layouts` roles take the smallest replicas only, and each task chooses between sharing its
-    GPUs in turn and splitting them: RLinf's rule, which searches no tensor parallelism.
+    With `even_roles` every role that is apart has equally many too, as teams do who set splits by hand (the
+    baseline that Libra's evaluation calls static-uniform). With `smallest_layouts` roles take the smallest
+    replicas only, and each task chooses between sharing its GPUs in turn and splitting them: RLinf's rule,
+    which searches no tensor parallelism.
     """
 
     name: str
     weighted: bool
     smallest_layouts: bool = False
+    even_roles: bool = False
     moves_free: bool = False
     _parts: dict[str, frozenset[GpuId]] = field(default_factory=dict)
     _placed: dict[str, tuple[frozenset[GpuId], tuple[HeldTask, ...]]] = field(default_factory=dict)
@@ -55,15 +58,25 @@ class FixedSplit:
 
     def _priced(self, view: View, name: str, cluster: Cluster) -> Problem:
         problem = problem_of(view, name, cluster)
-        if not self.smallest_layouts:
-            return problem
-        tasks = tuple(replace(task, roles=tuple(map(_smallest, task.roles))) for task in problem.tasks)
-        return replace(problem, tasks=tasks)
+        (task,) = problem.tasks
+        if self.smallest_layouts:
+            task = replace(task, roles=tuple(map(_smallest, task.roles)))
+        if self.even_roles and Arrangement.COLOCATED not in task.arrangements:
+            part = len(cluster.gpus) // len(task.roles)
+            task = replace(task, roles=tuple(_largest(role, part) for role in task.roles))
+        return replace(problem, tasks=(task,))
 
 
 def _smallest(role: Role) -> Role:
     least = min(option.layout.gpus_per_replica for option in role.options)
     return replace(role, options=tuple(o for o in role.options if o.layout.gpus_per_replica == least))
+
+
+def _largest(role: Role, gpus: int) -> Role:
+    """Leave the options with most GPUs, though no more than so many where that can be."""
+    within = [option.gpus for option in role.options if option.gpus <= gpus]
+    most = max(within, default=min(option.gpus for option in role.options))
+    return replace(role, options=tuple(option for option in role.options if option.gpus == most))
 
 
 @dataclass
