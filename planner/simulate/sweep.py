@@ -6,17 +6,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from libra_plan.errors import InputError
 from libra_plan.planner.simulate.bound import upper_bound
 from libra_plan.planner.simulate.engine import simulate
 from libra_plan.planner.simulate.policies import make_policy
 from libra_plan.planner.simulate.record import Record
 from libra_plan.planner.simulate.report import Figures, References, figures_of
+from libra_plan.planner.simulate.spread import spread
 from libra_plan.planner.simulate.world import World
 
-__all__ = ["BACKENDS", "Case", "run_case", "sweep"]
-
-BACKENDS = ("loky", "dask", "ray")
+__all__ = ["Case", "run_case", "sweep"]
 
 
 @dataclass(frozen=True)
@@ -58,38 +56,13 @@ def sweep(
         for number, case in enumerate(cases):
             yield run_case(case, _part_of(progress, number, len(cases)))
         return
-    parallel, delayed = _joblib(backend)
-    runs = parallel(n_jobs=jobs, backend=backend, return_as="generator")(delayed(run_case)(c) for c in cases)
-    try:
-        for number, found in enumerate(runs, start=1):
-            if progress is not None:
-                progress(number / len(cases))
-            yield found
-    finally:
-        runs.close()  # after Ctrl-C: nothing that was handed out is waited for
+    for number, found in enumerate(spread(run_case, cases, jobs, backend), start=1):
+        if progress is not None:
+            progress(number / len(cases))
+        yield found
 
 
 def _part_of(
     progress: Callable[[float], None] | None, number: int, count: int
 ) -> Callable[[float], None] | None:
     return None if progress is None else lambda share: progress((number + share) / count)
-
-
-def _joblib(backend: str):  # type: ignore[no-untyped-def]
-    """Import joblib, and what it needs for a backend of other machines."""
-    try:
-        import joblib
-
-        if backend == "dask":
-            import dask.distributed  # noqa: F401 - registers itself with joblib
-        if backend == "ray":
-            from ray.util.joblib import register_ray
-
-            register_ray()
-    except ImportError as missing:
-        raise InputError(
-            f"runs in parallel by {backend} need a package that is not installed",
-            got=str(missing),
-            way_out="pip install 'libra-plan[sweep]' (dask and ray are packages of their own), or --jobs 1",
-        ) from None
-    return joblib.Parallel, joblib.delayed

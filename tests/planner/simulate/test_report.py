@@ -9,7 +9,6 @@ from sim_worlds import DECODE, TRAIN, Fixed, hold, make_task, make_world
 
 from libra_plan.planner.simulate.engine import simulate
 from libra_plan.planner.simulate.report import References, figures_of, paired
-from libra_plan.planner.simulate.sweep import Case, sweep
 from libra_plan.planner.simulate.traces import chrome_trace, json_lines
 from libra_plan.planner.simulate.world import Costs
 
@@ -73,18 +72,3 @@ def test_traces_hold_every_step_and_stage():
     events = json.loads(chrome_trace(record))["traceEvents"]
     assert sum(event["name"] == "train" for event in events) == len(record.stages)
     assert all(event["dur"] >= 0 for event in events if event["ph"] == "X")
-
-
-def test_runs_spread_over_processes_give_what_one_process_gives():
-    """Parallel sweeps must change nothing but the time they take."""
-    pytest.importorskip("joblib")
-    world = make_world(make_task(costs=COSTS), gpus=4, hours=0.1)
-    cases = [Case(world, name, seed) for name in ("equal", "best-static") for seed in (0, 1)]
-
-    def figures(jobs):
-        return [
-            msgspec.structs.replace(each, decide_p50_s=0.0, decide_p99_s=0.0)
-            for each, _ in sweep(cases, jobs, "loky")
-        ]
-
-    assert figures(2) == figures(1)
