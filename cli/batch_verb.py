@@ -17,7 +17,7 @@ from libra_plan.errors import InputError
 from libra_plan.profiles.counting import counted
 
 if TYPE_CHECKING:
-    from libra_plan.models.batch_control import BatchState
+    from libra_plan.models.batch_control import BatchAdvice, BatchState
     from libra_plan.profiles.catalog import LoadedProfile
 
 __all__ = ["register"]
@@ -80,20 +80,31 @@ def batch(
     sizes = [_size(size, need(size), limits[-1], state) for size in state.sizes]
     roomy = [size for size, row in zip(state.sizes, sizes, strict=True) if row["fits_with_margin"]]
     largest = max(roomy, default=None)
-    if form is not Form.TABLE:
-        step: dict[str, object] = {
-            "size": advice.size,
-            "accumulation": advice.accumulation,
-            "changed": changes > 0,
-        }
-        step |= {"windows": len(limits), "changes": changes, "limit_mib": limits[-1], "reason": advice.reason}
+    if form is Form.TABLE:
+        _print_sizes(sizes, current)
+        over = "" if recording is None else f" after {counted(len(limits), 'window')}"
+        _print_advice(advice, current, over, largest)
+    else:
+        step = _next_step(advice, changes, limits)
         render.print_data({"next": step, "largest": largest, "sizes": sizes}, form.value)
-        return
-    _print_sizes(sizes, current)
+
+
+def _print_advice(advice: BatchAdvice, current: int, over: str, largest: int | None) -> None:
     now = "stay at" if advice.size == current else "go to"
-    over = "" if recording is None else f" after {counted(len(limits), 'window')}"
-    spare = f"with {state.margin:.0%} to spare of {limits[-1]:.0f} MiB: {largest or 'none'}"
+    spare = f"with {advice.state.margin:.0%} to spare of {advice.limit_mib:.0f} MiB: {largest or 'none'}"
     render.print_text(f"\n{now} {advice.size}{over} ({advice.reason}); {spare}")
+
+
+def _next_step(advice: BatchAdvice, changes: int, limits: Sequence[float]) -> dict[str, object]:
+    return {
+        "size": advice.size,
+        "accumulation": advice.accumulation,
+        "changed": changes > 0,
+        "windows": len(limits),
+        "changes": changes,
+        "limit_mib": limits[-1],
+        "reason": advice.reason,
+    }
 
 
 def _begin(loaded: LoadedProfile, samples_per_rank: int | None, current: int, most: int) -> BatchState:

@@ -69,18 +69,8 @@ def read_inputs(
     from libra_plan.planner.manifests.document import placements_of
     from libra_plan.planner.pricing import price
     from libra_plan.planner.problem import Policy
-    from libra_plan.profiles.catalog import find_folder, load_folder
 
-    folder = load_folder(find_folder(profiles))
-    if folder.workload is None:
-        raise WorkloadError(
-            "there is nothing to plan: the folder has no workload.yaml",
-            got=folder.path,
-            allowed="a folder with workload.yaml; profiles it names may lie elsewhere",
-            way_out="start from the shipped one: profiles/workload.yaml",
-        )
-    if change is not None:
-        folder = _with_workload(folder, change(folder.workload))
+    folder = _read_folder(profiles, change)
     cluster = read_cluster(folder, flags)
     check_gpu_names(folder, cluster)
     moves = {} if parent is None else read_moves(move_costs, folder.path)
@@ -99,6 +89,21 @@ def read_inputs(
     if observed is not None:
         problem = observed.noted(problem)
     return Inputs(folder, cluster, with_digest(problem, moves), parent)
+
+
+def _read_folder(profiles: Path, change: Callable[[WorkloadFile], WorkloadFile] | None) -> ProfilesFolder:
+    """Load a folder that has a workload, with what users have asked for since."""
+    from libra_plan.profiles.catalog import find_folder, load_folder
+
+    folder = load_folder(find_folder(profiles))
+    if folder.workload is None:
+        raise WorkloadError(
+            "there is nothing to plan: the folder has no workload.yaml",
+            got=folder.path,
+            allowed="a folder with workload.yaml; profiles it names may lie elsewhere",
+            way_out="start from the shipped one: profiles/workload.yaml",
+        )
+    return folder if change is None else _with_workload(folder, change(folder.workload))
 
 
 def _with_workload(folder: ProfilesFolder, workload: WorkloadFile) -> ProfilesFolder:

@@ -170,9 +170,15 @@ def launch(
         _print_report(report, started=yes)
     else:
         render.print_data(render.as_data(report), form.value)
-    if yes and report.stopped_as_asked:
+    if yes:
+        _require_success(report, folder)
+
+
+def _require_success(report: LaunchReport, folder: Path) -> None:
+    """End with the exit code that says how the roles ended."""
+    if report.stopped_as_asked:
         raise Interrupted(f"by {report.interrupted}; every role ended within its grace")
-    if yes and not report.succeeded:
+    if not report.succeeded:
         failed = [f"{one.task}/{one.role} {one.outcome}" for one in report.exits if one.status != 0]
         raise LaunchError(
             "not every role ended well",

@@ -10,7 +10,7 @@ from libra_plan.profiles.units import MIB_PER_GIB
 
 if TYPE_CHECKING:
     from libra_plan.planner.telemetry.sample import GpuSample, HostSample, Sample
-    from libra_plan.planner.telemetry.window import GpuWindow, Summary, Window
+    from libra_plan.planner.telemetry.window import GpuWindow, NodeWindow, Summary
 
 __all__ = ["print_windows", "writer"]
 
@@ -98,7 +98,7 @@ def _holders(gpu: GpuSample) -> str:
     return "; ".join([*notes, *(f"{each.pid} {each.name or '?'} {_gib(each.used_mib)} GiB" for each in seen)])
 
 
-def print_windows(windows: Sequence[Window]) -> None:
+def print_windows(windows: Sequence[NodeWindow]) -> None:
     """Write a table for each window."""
     for number, window in enumerate(windows):
         if number:

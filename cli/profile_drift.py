@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from libra_plan.planner.manifests.manifest import Manifest
     from libra_plan.planner.telemetry.drift import PlannedStage, RoleDrift
     from libra_plan.planner.telemetry.work_windows import Rejected
-    from libra_plan.profiles.catalog import LoadedProfile
+    from libra_plan.profiles.catalog import LoadedProfile, ProfilesFolder
+    from libra_plan.profiles.schema import WorkloadFile
 
 __all__ = ["register"]
 
@@ -66,22 +67,15 @@ def drift(
     from libra_plan.models.corrections_file import read_corrections
     from libra_plan.planner.telemetry.drift import drifts
     from libra_plan.planner.telemetry.readers import ReaderFacts
-    from libra_plan.profiles.catalog import find_folder, load_folder
 
-    folder = load_folder(find_folder(profiles))
-    if folder.workload is None:
-        raise WorkloadError(
-            "the folder has no workload.yaml",
-            got=profiles,
-            way_out="name the folder whose workload.yaml says which profile a role has",
-        )
+    folder, workload = _read_folder(profiles)
     known, digest = (None, None) if before is None else read_corrections(before)
     planned = None if run is None else _planned(read_manifest_at(run), known, digest)
     rejected: list[Rejected] = []
     windows = windows_of(recordings, reader, ReaderFacts(task, gpus, samples), rejected)
     found = list(
         drifts(
-            folder.workload.tasks,
+            workload.tasks,
             folder.profiles,
             _fit,
             windows,
@@ -93,7 +87,7 @@ def drift(
     if not found:
         raise InputError(
             "no window is of a role of the workload",
-            allowed=", ".join(f"{t.id}/{r.id}" for t in folder.workload.tasks for r in t.roles),
+            allowed=", ".join(f"{t.id}/{r.id}" for t in workload.tasks for r in t.roles),
             way_out="the counter's task and role are those of workload.yaml; a log's task is --task",
         )
     if out is not None:
@@ -104,6 +98,19 @@ def drift(
         render.print_data([_as_data(each) for each in found], form.value)
     for each in rejected[:5]:
         render.note(f"left out: {each.where}: {each.reason}")
+
+
+def _read_folder(profiles: Path) -> tuple[ProfilesFolder, WorkloadFile]:
+    from libra_plan.profiles.catalog import find_folder, load_folder
+
+    folder = load_folder(find_folder(profiles))
+    if folder.workload is None:
+        raise WorkloadError(
+            "the folder has no workload.yaml",
+            got=profiles,
+            way_out="name the folder whose workload.yaml says which profile a role has",
+        )
+    return folder, folder.workload
 
 
 def _fit(profile: LoadedProfile) -> FittedProfile:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,6 +13,9 @@ from libra_plan.cli import render
 from libra_plan.cli.faults import writing
 from libra_plan.cli.plan_verbs import Form, FormOption
 from libra_plan.errors import InputError
+
+if TYPE_CHECKING:
+    from libra_plan.profiles.measure import MeasureReport
 
 __all__ = ["register"]
 
@@ -88,6 +91,10 @@ def measure(
         train_precision=train_precision,
         gpu_class=gpu_class,
     )
+    _print_measured(report, form)
+
+
+def _print_measured(report: MeasureReport, form: Form) -> None:
     if not report.complete:
         render.note("not every point was measured; the same command goes on from here")
     counts = {name: render.as_data(each) for name, each in report.counts.items()}

@@ -11,7 +11,7 @@ import numpy as np
 from libra_plan.planner.doctor.finding import Need
 from libra_plan.planner.doctor.fold import SampleFold
 from libra_plan.planner.doctor.placement import Placement
-from libra_plan.planner.doctor.tracks import GpuTrack, HostTrack, Move, RoleTrack
+from libra_plan.planner.doctor.tracks import GpuTrack, HostTrack, MovedTask, RoleTrack
 from libra_plan.planner.doctor.work import Pace, WorkFold
 
 __all__ = ["TRAINING", "Evidence", "Group", "gather"]
@@ -38,7 +38,7 @@ class Evidence:
     roles: tuple[RoleTrack, ...] = ()
     paces: tuple[tuple[tuple[str, str], Pace], ...] = ()
     placement: Placement | None = None
-    moves: tuple[Move, ...] | None = None
+    moves: tuple[MovedTask, ...] | None = None
 
     @cached_property
     def groups(self) -> tuple[Group, ...]:
@@ -125,7 +125,7 @@ def gather(
     samples: SampleFold,
     work: WorkFold,
     placement: Placement | None = None,
-    moves: Sequence[Move] | None = None,
+    moves: Sequence[MovedTask] | None = None,
 ) -> Evidence:
     """Close the folds and freeze what they hold."""
     gpus, hosts = samples.tracks()

@@ -6,7 +6,7 @@ from datetime import datetime
 from pathlib import Path
 
 from libra_plan.errors import ProfileError, Where
-from libra_plan.planner.doctor.tracks import Move
+from libra_plan.planner.doctor.tracks import MovedTask
 from libra_plan.planner.replan.store_open import DATABASE
 from libra_plan.profiles.document import shown
 from libra_plan.profiles.switch_costs import STORE, read_switch_costs
@@ -16,7 +16,7 @@ __all__ = ["moves_in"]
 _ACTIONS = {"grow": "resize", "shrink": "resize", "shift": "resize"}
 
 
-def moves_in(folder: Path) -> list[Move] | None:
+def moves_in(folder: Path) -> list[MovedTask] | None:
     """Read the moves recorded in the folder of a run; None when nobody records any there.
 
     What a supervisor measured comes before what the loop decided, which does not say what was lost.
@@ -28,14 +28,14 @@ def moves_in(folder: Path) -> list[Move] | None:
     return None
 
 
-def _decided(path: Path) -> list[Move]:
+def _decided(path: Path) -> list[MovedTask]:
     """Give the moves of every look whose plan was written."""
     from libra_plan.planner.replan.state_store import StateStore
 
     store = StateStore.open(path, create=False)
     try:
         return [
-            Move(
+            MovedTask(
                 move.task,
                 row.wall_s,
                 _ACTIONS.get(move.action, move.action),
@@ -51,7 +51,7 @@ def _decided(path: Path) -> list[Move]:
         store.close()
 
 
-def _measured(path: Path) -> list[Move]:
+def _measured(path: Path) -> list[MovedTask]:
     found = []
     for number, record in enumerate(read_switch_costs(path), start=1):
         try:
@@ -66,7 +66,7 @@ def _measured(path: Path) -> list[Move]:
                 where=Where(shown(path), line=number, key="at"),
             )
         found.append(
-            Move(
+            MovedTask(
                 record.task,
                 at.timestamp(),
                 record.action,

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from libra_plan.planner.telemetry.throughput import RankTotal
 
-__all__ = ["Floats", "GpuTrack", "HostTrack", "Move", "QueueTrack", "RoleTrack", "Spell", "spells"]
+__all__ = ["Floats", "GpuTrack", "HostTrack", "MovedTask", "QueueTrack", "RoleTrack", "Spell", "spells"]
 
 Floats = NDArray[np.float64]
 
@@ -103,7 +103,7 @@ class RoleTrack:
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class MovedTask:
     """A task that was moved: when (seconds since 1970), and the seconds of work it lost, if known."""
 
     task: str

@@ -19,6 +19,7 @@ __all__ = [
     "Ordered",
     "Record",
     "Released",
+    "RoleStart",
     "Saved",
     "Started",
     "StepFailed",
@@ -101,8 +102,8 @@ class Gone(_Record, frozen=True, tag="gone"):
     memory: str
 
 
-class Intent(_Record, frozen=True, tag="intent"):
-    """A role is about to be started; `start` numbers starts, and the process will carry it.
+class RoleStart(_Record, frozen=True):
+    """A role, and the number of its start, which every process of it carries.
 
     `lifecycle` says how it is stopped, whatever becomes of its manifest.
     """
@@ -117,6 +118,10 @@ class Intent(_Record, frozen=True, tag="intent"):
     lifecycle: Lifecycle
     log: str
     progress: str
+
+
+class Intent(RoleStart, frozen=True, tag="intent"):
+    """A role is about to be started."""
 
 
 class Started(_Record, frozen=True, tag="started"):

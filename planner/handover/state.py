@@ -5,29 +5,20 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 
+import msgspec
+
 from libra_plan.planner.handover import records as r
-from libra_plan.planner.manifests.manifest import Lifecycle, Transition
+from libra_plan.planner.manifests.manifest import Transition
 
-__all__ = ["Process", "State", "Turn", "after", "state_of"]
+__all__ = ["Process", "State", "StopMarks", "after", "state_of"]
 
 
-@dataclass(frozen=True)
-class Process:
+class Process(r.RoleStart, frozen=True, kw_only=True):
     """A started role that is not proven gone.
 
     `turn` numbers the direction it was started in; it is `established` once its step was through.
     """
 
-    start: int
-    task: str
-    role: str
-    generation: int
-    gpus: tuple[str, ...]
-    trains: bool
-    world_size: int
-    lifecycle: Lifecycle
-    log: str
-    progress: str
     turn: int
     established: bool = False
     pid: int | None = None
@@ -37,7 +28,7 @@ class Process:
 
 
 @dataclass(frozen=True)
-class Turn:
+class StopMarks:
     """What was done to a task in order to stop it: the marks that a crash must not lose."""
 
     ordered: r.Ordered | None = None
@@ -46,7 +37,7 @@ class Turn:
     killing: bool = False
 
 
-_UNTOUCHED = Turn()
+_UNTOUCHED = StopMarks()
 
 
 @dataclass(frozen=True)
@@ -75,7 +66,7 @@ class State:
     through: frozenset[str] = frozenset()
     failed: dict[str, str] = field(default_factory=dict)
     processes: tuple[Process, ...] = ()
-    turns: dict[str, Turn] = field(default_factory=dict)
+    turns: dict[str, StopMarks] = field(default_factory=dict)
     timeline: dict[str, dict[str, float]] = field(default_factory=dict)
     saves: dict[str, r.Saved] = field(default_factory=dict)
 
@@ -96,7 +87,7 @@ class State:
         """List those that this turn started."""
         return tuple(process for process in self.of(task) if process.turn == self.turn)
 
-    def stop_of(self, task: str) -> Turn:
+    def stop_of(self, task: str) -> StopMarks:
         """Give what was done to stop a task."""
         return self.turns.get(task, _UNTOUCHED)
 
@@ -165,7 +156,9 @@ def _plan(state: State, one: r.Begun | r.Back | r.Finished | r.Stuck) -> State:
 def _through(state: State, step: str) -> State:
     task = next(each.task for each in state.steps if each.id == step)
     processes = tuple(
-        replace(each, established=True) if each.task == task and each.turn == state.turn else each
+        msgspec.structs.replace(each, established=True)
+        if each.task == task and each.turn == state.turn
+        else each
         for each in state.processes
     )
     return replace(state, through=state.through | {step}, processes=processes)
@@ -173,31 +166,17 @@ def _through(state: State, step: str) -> State:
 
 def _process(state: State, one: r.Intent | r.Started | r.Released | r.Never, boot_s: float) -> State:
     if isinstance(one, r.Intent):
-        made = Process(
-            one.start,
-            one.task,
-            one.role,
-            one.generation,
-            one.gpus,
-            one.trains,
-            one.world_size,
-            one.lifecycle,
-            one.log,
-            one.progress,
-            state.turn,
-        )
+        made = Process(**msgspec.structs.asdict(one), turn=state.turn)
         return replace(state, processes=(*state.processes, made), starts=max(state.starts, one.start))
     if isinstance(one, r.Never):
         return replace(state, processes=tuple(each for each in state.processes if each.start != one.start))
-    changes: dict[str, float | int | str]
+    changes: dict[str, float | int | str] = {"released_boot_s": boot_s}
     if isinstance(one, r.Started):
         changes = {"pid": one.pid, "start_time": one.start_time, "host": one.host}
-    else:
-        changes = {"released_boot_s": boot_s}
     return replace(
         state,
         processes=tuple(
-            replace(each, **changes) if each.start == one.start else each  # type: ignore[arg-type]
+            msgspec.structs.replace(each, **changes) if each.start == one.start else each
             for each in state.processes
         ),
     )
@@ -216,7 +195,7 @@ def _stop(
         turns = {task: turn for task, turn in state.turns.items() if task != one.task}
         return replace(state, processes=processes, turns=turns)
     if isinstance(one, r.Ordered):
-        now = Turn(ordered=one)
+        now = StopMarks(ordered=one)
     elif isinstance(one, r.Saved):
         now = replace(now, saved=one)
     elif isinstance(one, r.Withdrawn):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from libra_plan.errors import InputError
-from libra_plan.planner.launch.host import GpuReport, GpuState
+from libra_plan.planner.launch.host import GpuReport, GpuUse
 from libra_plan.planner.manifests.manifest import GpuEntry
 from libra_plan.planner.telemetry.nvml import Card, read_cards
 
@@ -18,7 +18,7 @@ def gpus_free(node: str, gpus: tuple[GpuEntry, ...]) -> tuple[GpuReport, ...]:
         cards = read_cards()
     except InputError as error:
         why = f"{error.what}: {error.got}"  # its way out is for who plans, not for who launches
-        return tuple(GpuReport(f"{node}:{gpu.index}", GpuState.UNKNOWN, why) for gpu in gpus)
+        return tuple(GpuReport(f"{node}:{gpu.index}", GpuUse.UNKNOWN, why) for gpu in gpus)
     by_uuid = {card.uuid: card for card in cards}
     by_index = {card.index: card for card in cards}
     return tuple(
@@ -30,18 +30,18 @@ def gpus_free(node: str, gpus: tuple[GpuEntry, ...]) -> tuple[GpuReport, ...]:
 def _report(node: str, gpu: GpuEntry, card: Card | None) -> GpuReport:
     name = f"{node}:{gpu.index}"
     if card is None:
-        return GpuReport(name, GpuState.BUSY, f"no such card here: {gpu.uuid or gpu.index}")
+        return GpuReport(name, GpuUse.BUSY, f"no such card here: {gpu.uuid or gpu.index}")
     if card.index != gpu.card:
-        return GpuReport(name, GpuState.BUSY, f"card {gpu.uuid} now has index {card.index}: solve again")
+        return GpuReport(name, GpuUse.BUSY, f"card {gpu.uuid} now has index {card.index}: solve again")
     if card.mig:
-        return GpuReport(name, GpuState.BUSY, "the card is in MIG mode")
+        return GpuReport(name, GpuUse.BUSY, "the card is in MIG mode")
     if card.processes and gpu.card != gpu.index:
         pids = ", ".join(map(str, card.processes))
-        return GpuReport(name, GpuState.UNKNOWN, f"pids {pids} have its other seat, or this one")
+        return GpuReport(name, GpuUse.UNKNOWN, f"pids {pids} have its other seat, or this one")
     if card.processes:
-        return GpuReport(name, GpuState.BUSY, f"pids {', '.join(map(str, card.processes))}")
+        return GpuReport(name, GpuUse.BUSY, f"pids {', '.join(map(str, card.processes))}")
     if card.used_mib is None:
-        return GpuReport(name, GpuState.UNKNOWN, "NVML does not tell its memory")
+        return GpuReport(name, GpuUse.UNKNOWN, "NVML does not tell its memory")
     if card.used_mib > _IDLE_MIB:
-        return GpuReport(name, GpuState.BUSY, f"{card.used_mib:,.0f} MiB in use by processes not seen here")
-    return GpuReport(name, GpuState.FREE)
+        return GpuReport(name, GpuUse.BUSY, f"{card.used_mib:,.0f} MiB in use by processes not seen here")
+    return GpuReport(name, GpuUse.FREE)

@@ -30,7 +30,7 @@ __all__ = [
     "AgentState",
     "GpuCheck",
     "GpuReport",
-    "GpuState",
+    "GpuUse",
     "LaunchState",
     "check_gpus_free",
     "check_ports_free",
@@ -54,7 +54,7 @@ _INTERNET = (socket.AF_INET, socket.AF_INET6)
 _GET_TORCHRUN = "pip install torch, or activate the environment that has it, so that torchrun is on PATH"
 
 
-class GpuState(str, Enum):
+class GpuUse(str, Enum):
     """Say what is known about a GPU before roles are started on it."""
 
     FREE = "free"
@@ -67,7 +67,7 @@ class GpuReport:
     """What a check found on one GPU; `detail` names the holder, or why nothing is known."""
 
     gpu: str
-    state: GpuState
+    state: GpuUse
     detail: str = ""
 
     def __str__(self) -> str:
@@ -75,8 +75,8 @@ class GpuReport:
 
 
 _WAYS = {
-    GpuState.BUSY: "stop their holders",
-    GpuState.UNKNOWN: "where you know that the unknown ones are free, add --allow-unknown-gpus",
+    GpuUse.BUSY: "stop their holders",
+    GpuUse.UNKNOWN: "where you know that the unknown ones are free, add --allow-unknown-gpus",
 }
 
 GpuCheck = Callable[[str, tuple[GpuEntry, ...]], tuple[GpuReport, ...]]
@@ -85,7 +85,7 @@ GpuCheck = Callable[[str, tuple[GpuEntry, ...]], tuple[GpuReport, ...]]
 def gpus_unknown(node: str, gpus: tuple[GpuEntry, ...]) -> tuple[GpuReport, ...]:
     """Say that nothing is known, which is not the same as free."""
     return tuple(
-        GpuReport(f"{node}:{gpu.index}", GpuState.UNKNOWN, "nothing reads the GPUs here") for gpu in gpus
+        GpuReport(f"{node}:{gpu.index}", GpuUse.UNKNOWN, "nothing reads the GPUs here") for gpu in gpus
     )
 
 
@@ -184,8 +184,8 @@ def check_gpus_free(
     bad = [
         report
         for report in reports
-        if (report.state is GpuState.BUSY and report.gpu not in held)
-        or (report.state is GpuState.UNKNOWN and not allow_unknown)
+        if (report.state is GpuUse.BUSY and report.gpu not in held)
+        or (report.state is GpuUse.UNKNOWN and not allow_unknown)
     ]
     if bad:
         raise LaunchError(
@@ -199,7 +199,7 @@ def check_gpus_free(
 
 def _grouped(reports: Iterable[GpuReport]) -> Iterator[str]:
     """Say once what is true of several GPUs."""
-    groups: dict[tuple[GpuState, str], list[str]] = {}
+    groups: dict[tuple[GpuUse, str], list[str]] = {}
     for report in reports:
         groups.setdefault((report.state, report.detail), []).append(report.gpu)
     for (state, detail), gpus in groups.items():

@@ -20,7 +20,7 @@ from libra_plan.planner.handover.journal import Journal
 from libra_plan.planner.handover.moves import Act, Action
 from libra_plan.planner.handover.state import Process, after, state_of
 from libra_plan.planner.launch import host, processes
-from libra_plan.planner.launch.host import GpuCheck, GpuState
+from libra_plan.planner.launch.host import GpuCheck, GpuUse
 from libra_plan.planner.launch.role_logs import telling_line
 from libra_plan.planner.launch.roles import hold_role, intent_of
 from libra_plan.planner.manifests.agents import Agent
@@ -301,7 +301,7 @@ class Supervisor:
         held = {gpu for one in gone for gpu in one.gpus} - shared
         entries = tuple(gpu for gpu in self.host.node.gpus if f"{self.host.node.id}:{gpu.index}" in held)
         reports = self.host.check_gpus(self.host.node.id, entries) if entries else ()
-        busy = [report for report in reports if report.state is GpuState.BUSY]
+        busy = [report for report in reports if report.state is GpuUse.BUSY]
         if busy and waited_s < self.deadlines.memory_s:
             return False
         if busy:
@@ -310,7 +310,7 @@ class Supervisor:
         order = self.state.stop_of(action.step.task).ordered
         if order is not None:
             checkpoints.withdraw(order)
-        unknown = any(report.state is GpuState.UNKNOWN for report in reports) or len(reports) < len(entries)
+        unknown = any(report.state is GpuUse.UNKNOWN for report in reports) or len(reports) < len(entries)
         self.record(r.Gone(task=action.step.task, memory="unknown" if unknown else "free"))
         if unknown:
             self.tell(

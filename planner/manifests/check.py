@@ -13,13 +13,13 @@ import rfc8785
 from libra_plan.errors import ManifestError, few
 from libra_plan.planner.manifests.manifest import Degrees, Manifest, NodeEntry, RoleEntry, TaskEntry
 
-__all__ = ["Violation", "check_manifest", "require_sound"]
+__all__ = ["Flaw", "check_manifest", "require_sound"]
 
 _TOLERANCE = 1e-6  # for sums of CPU cores and MiB that were divided into shares
 
 
 @dataclass(frozen=True)
-class Violation:
+class Flaw:
     """One broken rule: a stable code, the place (`task/role`, node or step) and a sentence."""
 
     code: str
@@ -30,9 +30,9 @@ class Violation:
         return f"{self.code}: {self.where}: {self.message}"
 
 
-def check_manifest(manifest: Manifest, parent: Manifest | None = None) -> list[Violation]:
+def check_manifest(manifest: Manifest, parent: Manifest | None = None) -> list[Flaw]:
     """List everything that is wrong with a manifest; with its parent, also the way from there."""
-    checks: tuple[Callable[[Manifest], Iterator[Violation]], ...] = (
+    checks: tuple[Callable[[Manifest], Iterator[Flaw]], ...] = (
         _digest,
         _names,
         _roles,
@@ -59,19 +59,19 @@ def require_sound(manifest: Manifest, parent: Manifest | None = None) -> None:
         )
 
 
-def _digest(manifest: Manifest) -> Iterator[Violation]:
+def _digest(manifest: Manifest) -> Iterator[Flaw]:
     document = msgspec.to_builtins(manifest)
     stated = document["metadata"].pop("digest")
     try:
         actual = "sha256:" + hashlib.sha256(rfc8785.dumps(document)).hexdigest()
     except (rfc8785.CanonicalizationError, UnicodeEncodeError) as problem:
-        yield Violation("not-canonical", "manifest", f"it cannot be written as canonical JSON: {problem}")
+        yield Flaw("not-canonical", "manifest", f"it cannot be written as canonical JSON: {problem}")
         return
     if stated != actual:
-        yield Violation("digest-wrong", "metadata.digest", f"{stated} is stated, but the content has another")
+        yield Flaw("digest-wrong", "metadata.digest", f"{stated} is stated, but the content has another")
 
 
-def _names(manifest: Manifest) -> Iterator[Violation]:
+def _names(manifest: Manifest) -> Iterator[Flaw]:
     spec = manifest.spec
     lists = [
         ("node", [node.id for node in spec.nodes]),
@@ -82,7 +82,7 @@ def _names(manifest: Manifest) -> Iterator[Violation]:
     for kind, names in lists:
         for name, times in Counter(names).items():
             if times > 1:
-                yield Violation("name-twice", name, f"the {kind} is listed {times} times")
+                yield Flaw("name-twice", name, f"the {kind} is listed {times} times")
 
 
 def _placed(manifest: Manifest) -> Iterator[tuple[str, TaskEntry, RoleEntry]]:
@@ -91,19 +91,19 @@ def _placed(manifest: Manifest) -> Iterator[tuple[str, TaskEntry, RoleEntry]]:
             yield f"{task.id}/{role.id}", task, role
 
 
-def _roles(manifest: Manifest) -> Iterator[Violation]:
+def _roles(manifest: Manifest) -> Iterator[Flaw]:
     nodes = {node.id: node for node in manifest.spec.nodes}
     memory = {f"{node.id}:{gpu.index}": gpu.memory_mib for node in nodes.values() for gpu in node.gpus}
     for where, _, role in _placed(manifest):
         gpus = [gpu for replica in role.replicas for gpu in replica]
         if not gpus and not role.members:
             if not role.cpu:
-                yield Violation("role-unplaced", where, "it has neither GPUs nor CPU workers")
+                yield Flaw("role-unplaced", where, "it has neither GPUs nor CPU workers")
             continue
         yield from _world(where, role, gpus)
         unknown = [gpu for gpu in gpus if gpu not in memory]
         if unknown:
-            yield Violation("gpu-unknown", where, f"not in the inventory: {', '.join(unknown)}")
+            yield Flaw("gpu-unknown", where, f"not in the inventory: {', '.join(unknown)}")
             continue
         yield from _replicas(where, role, nodes)
         yield from _meeting(where, role)
@@ -111,46 +111,46 @@ def _roles(manifest: Manifest) -> Iterator[Violation]:
         small = [gpu for gpu in gpus if peak is not None and peak.high > memory[gpu]]
         if peak is not None and small:
             message = f"needs {peak.high:g} MiB, GPU {small[0]} has {memory[small[0]]:g} MiB"
-            yield Violation("memory-short", where, message)
+            yield Flaw("memory-short", where, message)
 
 
-def _world(where: str, role: RoleEntry, gpus: list[str]) -> Iterator[Violation]:
+def _world(where: str, role: RoleEntry, gpus: list[str]) -> Iterator[Flaw]:
     degrees = role.layout
     if role.mix:
         yield from _mixed(where, role, gpus)
         return
     if degrees is None:
-        yield Violation("layout-missing", where, "it has GPUs but no layout")
+        yield Flaw("layout-missing", where, "it has GPUs but no layout")
         return
     ranks = [f"{member.node}:{index}" for member in role.members for index in member.gpus]
     each = degrees.tp * degrees.pp * degrees.cp
     if len(ranks) != each * degrees.dp:
-        yield Violation("world-size", where, f"{len(ranks)} ranks, but {_product(degrees)}")
+        yield Flaw("world-size", where, f"{len(ranks)} ranks, but {_product(degrees)}")
     if len(role.replicas) != degrees.dp or any(len(replica) != each for replica in role.replicas):
         sizes = [len(replica) for replica in role.replicas]
-        yield Violation("world-size", where, f"replicas of {sizes} GPUs, but {_product(degrees)}")
+        yield Flaw("world-size", where, f"replicas of {sizes} GPUs, but {_product(degrees)}")
     if ranks != gpus:
-        yield Violation("rank-order", where, "members and replicas do not list the same GPUs in one order")
+        yield Flaw("rank-order", where, "members and replicas do not list the same GPUs in one order")
     if len(set(ranks)) < len(ranks):
-        yield Violation("gpu-twice", where, "a GPU has two ranks of the role")
+        yield Flaw("gpu-twice", where, "a GPU has two ranks of the role")
 
 
-def _mixed(where: str, role: RoleEntry, gpus: list[str]) -> Iterator[Violation]:
+def _mixed(where: str, role: RoleEntry, gpus: list[str]) -> Iterator[Flaw]:
     """Check a role whose replicas have layouts of their own, and that they serve every rank once."""
     mix = role.mix or ()
     sizes = [kind.tp * kind.pp * kind.cp for kind in mix]
     if [len(replica) for replica in role.replicas] != sizes:
-        yield Violation("world-size", where, f"replicas of {list(map(len, role.replicas))} GPUs, but {sizes}")
+        yield Flaw("world-size", where, f"replicas of {list(map(len, role.replicas))} GPUs, but {sizes}")
     if role.layout is not None:
-        yield Violation("layout-missing", where, "it has a layout of its own and a mix")
+        yield Flaw("layout-missing", where, "it has a layout of its own and a mix")
     ranks = [f"{member.node}:{index}" for member in role.members for index in member.gpus]
     if ranks != gpus:
-        yield Violation("rank-order", where, "members and replicas do not list the same GPUs in one order")
+        yield Flaw("rank-order", where, "members and replicas do not list the same GPUs in one order")
     if len(set(ranks)) < len(ranks):
-        yield Violation("gpu-twice", where, "a GPU has two ranks of the role")
+        yield Flaw("gpu-twice", where, "a GPU has two ranks of the role")
     served = sorted(at for kind in mix for at in range(kind.start, kind.stop, kind.stride))
     if served != list(range(len(served))):
-        yield Violation("ranges", where, "its replicas leave out trajectories, or serve some twice")
+        yield Flaw("ranges", where, "its replicas leave out trajectories, or serve some twice")
 
 
 def _product(degrees: Degrees) -> str:
@@ -158,21 +158,21 @@ def _product(degrees: Degrees) -> str:
     return f"tp {degrees.tp} × pp {degrees.pp} × cp {degrees.cp} × dp {degrees.dp} = {world}"
 
 
-def _replicas(where: str, role: RoleEntry, nodes: dict[str, NodeEntry]) -> Iterator[Violation]:
+def _replicas(where: str, role: RoleEntry, nodes: dict[str, NodeEntry]) -> Iterator[Flaw]:
     order = {node: number for number, node in enumerate(nodes)}
     for replica in role.replicas:
         places = [_place(gpu) for gpu in replica]
         keys = [(order[node], index) for node, index in places]
         if keys != sorted(keys):
-            yield Violation("rank-order", where, f"ranks are not in (node, GPU) order: {' '.join(replica)}")
+            yield Flaw("rank-order", where, f"ranks are not in (node, GPU) order: {' '.join(replica)}")
         used = Counter(node for node, _ in places)
         if len(used) > 1 and any(count < _of_class(nodes[node], places) for node, count in used.items()):
             message = f"a replica straddles nodes without filling them: {' '.join(replica)}"
-            yield Violation("replica-straddles", where, message)
+            yield Flaw("replica-straddles", where, message)
     listed = Counter(member.node for member in role.members)
     for node, times in listed.items():
         if times > 1:
-            yield Violation("rank-order", where, f"node {node} comes {times} times among the members")
+            yield Flaw("rank-order", where, f"node {node} comes {times} times among the members")
 
 
 def _of_class(node: NodeEntry, places: list[tuple[str, int]]) -> int:
@@ -181,13 +181,13 @@ def _of_class(node: NodeEntry, places: list[tuple[str, int]]) -> int:
     return sum(gpu.gpu_class in classes for gpu in node.gpus)
 
 
-def _meeting(where: str, role: RoleEntry) -> Iterator[Violation]:
+def _meeting(where: str, role: RoleEntry) -> Iterator[Flaw]:
     meeting = role.rendezvous
     first = role.members[0] if role.members else None
     if meeting is None or first is None or meeting.node != first.node:
-        yield Violation("rendezvous-node", where, "the ranks do not meet on the node of rank 0")
+        yield Flaw("rendezvous-node", where, "the ranks do not meet on the node of rank 0")
     elif meeting.port != first.port:
-        yield Violation("rendezvous-port", where, f"port {meeting.port} is not that of rank 0, {first.port}")
+        yield Flaw("rendezvous-port", where, f"port {meeting.port} is not that of rank 0, {first.port}")
 
 
 def _place(gpu: str) -> tuple[str, int]:
@@ -195,7 +195,7 @@ def _place(gpu: str) -> tuple[str, int]:
     return node, int(index)
 
 
-def _owners(manifest: Manifest) -> Iterator[Violation]:
+def _owners(manifest: Manifest) -> Iterator[Flaw]:
     """Give every GPU to one task or joint run, and within it to one role or one share group."""
     owners: dict[str, set[tuple[str, str]]] = defaultdict(set)
     together = {task: "+".join(entry.tasks) for task, entry in manifest.spec.together.items()}
@@ -209,32 +209,32 @@ def _owners(manifest: Manifest) -> Iterator[Violation]:
         if len(found) > 1:
             names = ", ".join(sorted(group for _, group in found))
             code = "gpu-two-tasks" if len({task for task, _ in found}) > 1 else "gpu-two-groups"
-            yield Violation(code, gpu, f"taken by {names}")
+            yield Flaw(code, gpu, f"taken by {names}")
 
 
-def _joint(manifest: Manifest) -> Iterator[Violation]:
+def _joint(manifest: Manifest) -> Iterator[Flaw]:
     """Check that joint runs are of tasks there are, each in one, with every GPU role in one turn."""
     running = {task.id: task for task in manifest.spec.tasks}
     entries = manifest.spec.joint or ()
     for name, times in Counter(name for entry in entries for name in entry.tasks).items():
         if name not in running or times > 1:
-            yield Violation("joint-task", name, f"runs jointly {times} times, and runs: {name in running}")
+            yield Flaw("joint-task", name, f"runs jointly {times} times, and runs: {name in running}")
     for entry in entries:
         where = "+".join(entry.tasks)
         roles = Counter(name for turn in entry.turns for name in turn)
         known = [task for name in entry.tasks if (task := running.get(name)) is not None]
         placed = Counter(f"{task.id}/{role.id}" for task in known for role in task.roles if role.members)
         if roles != placed:
-            yield Violation("joint-turns", where, "its turns do not have every role with GPUs once")
+            yield Flaw("joint-turns", where, "its turns do not have every role with GPUs once")
         engine = entry.turns[0] if entry.kind == "engine" and entry.turns else ()
         replicas = {
             role.replicas for task in known for role in task.roles if f"{task.id}/{role.id}" in engine
         }
         if entry.kind == "engine" and len(replicas) != 1:
-            yield Violation("joint-engine", where, "its engine is not in one place")
+            yield Flaw("joint-engine", where, "its engine is not in one place")
 
 
-def _ports(manifest: Manifest) -> Iterator[Violation]:
+def _ports(manifest: Manifest) -> Iterator[Flaw]:
     ranges = {node.id: node.port_range for node in manifest.spec.nodes}
     taken: dict[tuple[str, int], str] = {}
     for where, _, role in _placed(manifest):
@@ -242,15 +242,13 @@ def _ports(manifest: Manifest) -> Iterator[Violation]:
             first, last = ranges.get(member.node, (0, -1))
             if not first <= member.port <= last:
                 message = f"port {member.port} is outside {first}-{last} of node {member.node}"
-                yield Violation("port-range", where, message)
+                yield Flaw("port-range", where, message)
             other = taken.setdefault((member.node, member.port), where)
             if other != where:
-                yield Violation(
-                    "port-twice", where, f"port {member.port} on {member.node} is that of {other}"
-                )
+                yield Flaw("port-twice", where, f"port {member.port} on {member.node} is that of {other}")
 
 
-def _host_sums(manifest: Manifest) -> Iterator[Violation]:
+def _host_sums(manifest: Manifest) -> Iterator[Flaw]:
     """Add up what the roles take on every node and hold it against the inventory."""
     cores: dict[str, float] = defaultdict(float)
     memory: dict[str, float] = defaultdict(float)
@@ -264,7 +262,7 @@ def _host_sums(manifest: Manifest) -> Iterator[Violation]:
     nodes = {node.id: node for node in manifest.spec.nodes}
     for name in sorted(cores.keys() | memory.keys()):
         if name not in nodes:
-            yield Violation("node-unknown", name, "roles are placed on a node that is not in the inventory")
+            yield Flaw("node-unknown", name, "roles are placed on a node that is not in the inventory")
             continue
         node = nodes[name]
         for code, asked, there, unit in (
@@ -273,10 +271,10 @@ def _host_sums(manifest: Manifest) -> Iterator[Violation]:
         ):
             if asked > _TOLERANCE and (there is None or asked > there * (1 + _TOLERANCE)):
                 known = "an unknown number" if there is None else f"{there:g}"
-                yield Violation(code, name, f"{asked:g} {unit} asked, {known} there")
+                yield Flaw(code, name, f"{asked:g} {unit} asked, {known} there")
 
 
-def _steps(manifest: Manifest) -> Iterator[Violation]:
+def _steps(manifest: Manifest) -> Iterator[Flaw]:
     """Check the steps' names and that nothing grows before what could make room for it shrinks."""
     running = {task.id: task for task in manifest.spec.tasks}
     last = {step.task: step.action for step in manifest.spec.transitions}
@@ -285,35 +283,33 @@ def _steps(manifest: Manifest) -> Iterator[Violation]:
     for step in manifest.spec.transitions:
         for earlier in step.after:
             if earlier not in waits_for:
-                yield Violation(
-                    "step-order", step.id, f"it waits for {earlier}, which does not come before it"
-                )
+                yield Flaw("step-order", step.id, f"it waits for {earlier}, which does not come before it")
         waits_for[step.id] = set(step.after).union(*(waits_for.get(one, set()) for one in step.after))
         if step.gpus_after < step.gpus_before:
             if grown and waits_for[step.id].isdisjoint(grown):
-                yield Violation("step-order", step.id, f"it frees GPUs but comes after {grown[0]}")
+                yield Flaw("step-order", step.id, f"it frees GPUs but comes after {grown[0]}")
         elif step.gpus_after > step.gpus_before:
             grown.append(step.id)
         if step.action != "stop" and step.task not in running:
-            yield Violation("step-task", step.id, f"no task {step.task} runs in this manifest")
+            yield Flaw("step-task", step.id, f"no task {step.task} runs in this manifest")
     for task in running:
         if last.get(task) in (None, "stop"):
-            yield Violation("step-missing", task, "the task runs, but no step leads there")
+            yield Flaw("step-missing", task, "the task runs, but no step leads there")
     for task, action in last.items():
         if action != "stop" and task in running:
             gpus = {gpu for role in running[task].roles for replica in role.replicas for gpu in replica}
             stated = [step.gpus_after for step in manifest.spec.transitions if step.task == task][-1]
             if stated != len(gpus):
-                yield Violation("step-count", task, f"its step ends with {stated} GPUs, it has {len(gpus)}")
+                yield Flaw("step-count", task, f"its step ends with {stated} GPUs, it has {len(gpus)}")
 
 
-def _hand_over(manifest: Manifest, parent: Manifest) -> Iterator[Violation]:
+def _hand_over(manifest: Manifest, parent: Manifest) -> Iterator[Flaw]:
     """Walk the steps from the parent and see that no GPU ever has two holders."""
     if manifest.metadata.parent_digest != parent.metadata.digest:
-        yield Violation("parent-other", "metadata.parentDigest", "it is not the digest of the parent given")
+        yield Flaw("parent-other", "metadata.parentDigest", "it is not the digest of the parent given")
     if manifest.metadata.generation != parent.metadata.generation + 1:
         message = f"{manifest.metadata.generation} does not follow {parent.metadata.generation}"
-        yield Violation("generation-order", "metadata.generation", message)
+        yield Flaw("generation-order", "metadata.generation", message)
     before, after = _holdings(parent), _holdings(manifest)
     held = dict(before)
     now = dict(parent.spec.together)  # what each task shares with whom, as steps are taken
@@ -323,18 +319,16 @@ def _hand_over(manifest: Manifest, parent: Manifest) -> Iterator[Violation]:
         if step.action != "stop" and step.task in manifest.spec.together:
             now[step.task] = manifest.spec.together[step.task]
         if step.action == "keep" and held[step.task] != before.get(step.task, set()):
-            yield Violation(
-                "step-keep", step.id, "the task is to be kept, but its GPUs differ from the parent's"
-            )
+            yield Flaw("step-keep", step.id, "the task is to be kept, but its GPUs differ from the parent's")
         for other, gpus in held.items():
             both = gpus & held[step.task]
             shares = step.task in now and now[step.task] == now.get(other)
             if other != step.task and both and not shares:
                 message = f"{', '.join(sorted(both))} would be taken while {other} holds it"
-                yield Violation("step-clash", step.id, message)
+                yield Flaw("step-clash", step.id, message)
     for task in sorted(held.keys() | after.keys()):
         if held.get(task, set()) != after.get(task, set()):
-            yield Violation("step-missing", task, "no step takes the task from the parent to this manifest")
+            yield Flaw("step-missing", task, "no step takes the task from the parent to this manifest")
 
 
 def _holdings(manifest: Manifest) -> dict[str, set[str]]:

@@ -76,17 +76,10 @@ def price(
         corrected_sharing(priced_sharing(each, specs, works, prices, seed), corrections)
         for each in folder.workload.sharing
     )
+    inputs, quotas = dict(folder.digests), _quotas(folder.workload)
+    aging_s = folder.workload.aging_s
     return Problem(
-        cluster,
-        tasks,
-        running,
-        policy,
-        horizon_s,
-        dict(folder.digests),
-        _quotas(folder.workload),
-        budget_per_hour,
-        folder.workload.aging_s,
-        sharing,
+        cluster, tasks, running, policy, horizon_s, inputs, quotas, budget_per_hour, aging_s, sharing
     )
 
 
@@ -122,12 +115,7 @@ def _task(
     horizon_s: float,
     corrections: CorrectionsFile | None,
 ) -> Task:
-    coupling = Coupling(
-        CouplingKind(spec.coupling.kind),
-        spec.coupling.staleness_steps,
-        spec.coupling.groups,
-        spec.coupling.rollouts == "batches",
-    )
+    coupling = _coupling(spec)
     roles = tuple(
         corrected_role(_role(role, work, coupling, prices), spec.id, role.profiles, corrections)
         for role in spec.roles
@@ -166,6 +154,13 @@ def _task(
         None if spec.min_steps_per_hour is None else spec.min_steps_per_hour / 3600.0,
         spec.latency_first,
         spec.waited_s,
+    )
+
+
+def _coupling(spec: TaskSpec) -> Coupling:
+    given = spec.coupling
+    return Coupling(
+        CouplingKind(given.kind), given.staleness_steps, given.groups, given.rollouts == "batches"
     )
 
 

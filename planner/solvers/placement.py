@@ -22,10 +22,16 @@ from libra_plan.planner.solvers.worth import Candidate, TaskCandidates, host_of_
 __all__ = ["TaskPlacement", "place"]
 
 Block = tuple[GpuId, ...]
+_Asked = tuple[
+    Cluster,
+    list[Item],
+    list[CpuNeed],
+    dict[str, list[GpuId]],
+    dict[str, float],
+    dict[str, float],
+]  # what goes where: blocks, workers, free GPUs, and cores and MiB of hosts that are taken
 
 _TRUE_TO = 1e-9  # relative, of sums of cores and MiB
-
-
 _MOST_IMPROVED = 50_000  # items × nodes; beyond, CP-SAT's model takes longer to write than to give gain
 
 
@@ -80,18 +86,7 @@ def _placed(
         take_room(tasks[t].task, kept, cores, host)
     if _overfull(problem.cluster, cores, host):
         return None  # a node has less to give than when the kept tasks were put there
-    asked = (problem.cluster, items, cpu_needs, free, cores, host)
-    assigned = first_fit(*asked)
-    if (
-        assigned is None
-        or any(item.liked for item in items)
-        or splits_racks(problem.cluster, items, assigned)
-    ):
-        # Best fit failed, which proves nothing; or fewer moves or fewer racks may be possible.
-        if assigned is None and limit_s <= 0.0:
-            raise UndecidedError
-        if limit_s > 0.0 and (assigned is None or len(items) * len(problem.cluster.nodes) <= _MOST_IMPROVED):
-            assigned = assign_nodes(*asked, params, limit_s=limit_s, start=assigned)
+    assigned = _assigned((problem.cluster, items, cpu_needs, free, cores, host), params, limit_s)
     if assigned is None:
         return None
     blocks = _blocks_by_item(problem.cluster, items, assigned, free)
@@ -112,6 +107,24 @@ def _placed(
             roles = _roles(problem.cluster, tasks[t].task, entry.column, mine)
         placements[t] = TaskPlacement(roles, shares)
     return placements
+
+
+def _assigned(asked: _Asked, params: SolveParams, limit_s: float) -> NodeAssignment | None:
+    """Put blocks and workers on nodes; None when that cannot be."""
+    cluster, items, *_ = asked
+    assigned = first_fit(*asked)
+    if (
+        assigned is not None
+        and not any(item.liked for item in items)
+        and not splits_racks(cluster, items, assigned)
+    ):
+        return assigned
+    # Best fit failed, which proves nothing; or fewer moves or fewer racks may be possible.
+    if assigned is None and limit_s <= 0.0:
+        raise UndecidedError
+    if limit_s > 0.0 and (assigned is None or len(items) * len(cluster.nodes) <= _MOST_IMPROVED):
+        return assign_nodes(*asked, params, limit_s=limit_s, start=assigned)
+    return assigned
 
 
 def _gpus_of(held: HeldTask) -> set[GpuId]:

@@ -19,7 +19,7 @@ from libra_plan.planner.telemetry.sample import (
     Sample,
 )
 
-__all__ = ["GpuWindow", "ProcessPeak", "Summary", "Window", "percentile", "summarise", "windows"]
+__all__ = ["GpuWindow", "NodeWindow", "ProcessPeak", "Summary", "percentile", "summarise", "windows"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class GpuWindow:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class NodeWindow:
     """One node over `length_s` seconds from `began_utc` on: its host and its GPUs.
 
     `length_s` runs from the first to the last sample, so one sample makes a window of no length.
@@ -99,7 +99,7 @@ def summarise(values: Sequence[float]) -> Summary:
     )
 
 
-def windows(played: Iterable[Played], window_s: float) -> Iterator[Window]:
+def windows(played: Iterable[Played], window_s: float) -> Iterator[NodeWindow]:
     """Cut samples into windows of `window_s` seconds per node and sum each up.
 
     Windows are laid by monotonic seconds from each run's first sample, so neither a clock that jumps
@@ -116,7 +116,7 @@ def windows(played: Iterable[Played], window_s: float) -> Iterator[Window]:
     return _cut(played, window_s)
 
 
-def _cut(played: Iterable[Played], window_s: float) -> Iterator[Window]:
+def _cut(played: Iterable[Played], window_s: float) -> Iterator[NodeWindow]:
     began: dict[tuple[str, str], float] = {}
     open_: dict[str, _Node] = {}
     for each in played:
@@ -219,8 +219,8 @@ class _Node:
             key = (gpu.uuid, gpu.index) if shared else gpu.uuid
             self._gpus.setdefault(key, _Gpu(gpu.uuid, gpu.index)).add(gpu)
 
-    def sum_up(self) -> Window:
-        return Window(
+    def sum_up(self) -> NodeWindow:
+        return NodeWindow(
             node=self._first.node,
             began_utc=self._first.taken_utc,
             length_s=round(max(0.0, self._last.monotonic_s - self._first.monotonic_s), 3),

@@ -74,29 +74,19 @@ def measure(
 ) -> MeasureReport:
     """Measure `phases` of `model` and write one profile folder each into `out_dir`.
 
-    Parameters
-    ----------
-    model
-        A built-in name (qwen2.5-7b) or the path of a Hugging Face config.json.
-    phases
-        Any of decode, decode-gqa, score, train, train-accumulated, in this order of measuring.
-    plan
-        Points of each phase; a phase without an entry gets the default grid. Points are always
-        measured in the order that informs most, so a run that ends early covers the whole range.
-    budget_s
-        Seconds for everything; each phase may use its even share of what is left.
-    prefix
-        First part of the profile ids; the GPU class by default.
-    write
-        False leaves the journal only (for a machine without the libraries that write profiles).
+    `model` is a built-in name (qwen2.5-7b) or the path of a Hugging Face config.json, `phases` any of
+    decode, decode-gqa, score, train, train-accumulated, in this order of measuring. A phase without
+    points in `plan` gets the default grid; they are measured in the order that informs most. `budget_s`
+    is for all phases, each of which may use its even share of what is left. `prefix` begins the profile
+    ids (default: the GPU class). Without `write` only the journal is left.
     """
     _check_phases(phases)
     begun = clock()
     shown = make_progress() if progress is None else progress
     made = backend or _torch_backend(model, device, seed, train_precision)
-    used = settings or Settings()
-    method = _method(used, seed, date, made.exclusive)
     journal = Journal(out_dir / "journal.jsonl")
+    run = _Run(made, journal, settings or Settings(), clock, shown)
+    method = _method(run.settings, seed, date, made.exclusive)
     name = find_architecture(model).id
     counts: dict[str, Counts] = {}
     try:
@@ -106,9 +96,7 @@ def measure(
             deadline = _deadline(begun, budget_s, clock(), len(phases) - number)
             points = informative_order((plan or {}).get(phase) or default_plan(phase))
             journal.begin(profile, setup)
-            counts[profile] = _measure_phase(
-                made, phase, profile, points, journal, used, clock, deadline, shown
-            )
+            counts[profile] = run.measure(phase, profile, points, deadline)
     finally:
         made.close()
         shown.close()
@@ -157,35 +145,37 @@ def _deadline(begun: float, budget_s: float | None, now: float, phases_left: int
     return now + max(0.0, begun + budget_s - now) / phases_left
 
 
-def _measure_phase(
-    backend: Backend,
-    phase: str,
-    profile: str,
-    points: Sequence[PlannedPoint],
-    journal: Journal,
-    settings: Settings,
-    clock: Callable[[], float],
-    deadline: float,
-    shown: Progress,
-) -> Counts:
-    """Measure one phase; the work, and with it the model, is let go on return."""
-    done = len(journal.done(profile).keys() & set(points))
-    if done == len(points) or clock() >= deadline:  # do not build a model for nothing
-        return Counts(done_before=done, left=len(points) - done)
-    shown.begin(profile, len(points))
-    workload = backend.work(phase)
+@dataclass(frozen=True)
+class _Run:
+    """What all phases of a run share."""
 
-    def tell(point: PlannedPoint, row: Mapping[str, object]) -> None:
-        shown.advance(f"{point} {_outcome(row)}")
+    backend: Backend
+    journal: Journal
+    settings: Settings
+    clock: Callable[[], float]
+    shown: Progress
 
-    counts = measure_points(
-        profile, workload, points, journal, settings=settings, clock=clock, deadline=deadline, tell=tell
-    )
-    shown.say(
-        f"{profile}: {counts.ok} measured, {counts.oom} out of memory, {counts.implied_oom} larger than "
-        f"those, {counts.failed} failed, {counts.done_before} done before, {counts.left} left"
-    )
-    return counts
+    def measure(self, phase: str, profile: str, points: Sequence[PlannedPoint], deadline: float) -> Counts:
+        """Measure one phase; the work, and with it the model, is let go on return."""
+        done = len(self.journal.done(profile).keys() & set(points))
+        if done == len(points) or self.clock() >= deadline:  # do not build a model for nothing
+            return Counts(done_before=done, left=len(points) - done)
+        self.shown.begin(profile, len(points))
+        counts = measure_points(
+            profile,
+            self.backend.work(phase),
+            points,
+            self.journal,
+            settings=self.settings,
+            clock=self.clock,
+            deadline=deadline,
+            tell=lambda point, row: self.shown.advance(f"{point} {_outcome(row)}"),
+        )
+        self.shown.say(
+            f"{profile}: {counts.ok} measured, {counts.oom} out of memory, {counts.implied_oom} larger than "
+            f"those, {counts.failed} failed, {counts.done_before} done before, {counts.left} left"
+        )
+        return counts
 
 
 def _outcome(row: Mapping[str, object]) -> str:

@@ -10,7 +10,7 @@ from telemetry_cases import stamp
 from libra_plan.planner.doctor import Diagnosis, Evidence, Finding, Thresholds, diagnose, gather
 from libra_plan.planner.doctor.fold import SampleFold
 from libra_plan.planner.doctor.placement import Holder, Placement
-from libra_plan.planner.doctor.tracks import Move
+from libra_plan.planner.doctor.tracks import MovedTask
 from libra_plan.planner.doctor.work import WorkFold
 from libra_plan.planner.telemetry.playback import Played
 from libra_plan.planner.telemetry.sample import GpuDetails, GpuSample, HostSample, Sample
@@ -108,7 +108,7 @@ def evidence_of(
     played: Iterable[Played] = (),
     windows: Iterable[WorkWindow] = (),
     placement: Placement | None = None,
-    moves: list[Move] | None = None,
+    moves: list[MovedTask] | None = None,
     limits: Thresholds | None = None,
 ) -> Evidence:
     """Fold recordings."""

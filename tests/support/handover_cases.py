@@ -23,7 +23,7 @@ from libra_plan.planner.handover.state import State, state_of
 from libra_plan.planner.handover.worker import latest_complete
 from libra_plan.planner.launch import host
 from libra_plan.planner.launch.apply import Settings
-from libra_plan.planner.launch.host import GpuReport, GpuState
+from libra_plan.planner.launch.host import GpuReport, GpuUse
 from libra_plan.planner.launch.processes import START_MARK, live_starts
 from libra_plan.planner.manifests.agents import AgentOptions
 from libra_plan.planner.manifests.build import build_manifest
@@ -102,8 +102,8 @@ class Case:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                return GpuReport(f"{node}:{index}", GpuState.BUSY, "locked")
-        return GpuReport(f"{node}:{index}", GpuState.FREE)
+                return GpuReport(f"{node}:{index}", GpuUse.BUSY, "locked")
+        return GpuReport(f"{node}:{index}", GpuUse.FREE)
 
     def settings(self, **more: object) -> Settings:
         """Give settings that wait for tiny programs as long as they need."""

@@ -10,7 +10,7 @@ from libra_plan.planner.doctor.evidence import Evidence
 from libra_plan.planner.doctor.finders.wording import duration
 from libra_plan.planner.doctor.finding import Finding, Gain, Level, Need, bound_of
 from libra_plan.planner.doctor.settings import Thresholds
-from libra_plan.planner.doctor.tracks import Move
+from libra_plan.planner.doctor.tracks import MovedTask
 
 __all__ = ["Thrash"]
 
@@ -25,7 +25,7 @@ class Thrash:
     def look(self, evidence: Evidence, limits: Thresholds) -> Iterator[Finding]:
         """Give a finding for each task that is moved too often."""
         span = evidence.span_s
-        by_task: dict[str, list[Move]] = {}
+        by_task: dict[str, list[MovedTask]] = {}
         for move in evidence.moves or ():
             # the first start and the last stop of a task are no moves; what is not recorded is not judged
             inside = span is None or span[0] - limits.moves_s <= move.at_s <= span[1] + limits.moves_s
@@ -43,7 +43,12 @@ class Thrash:
                 yield self._finding(task, moves, thick, share, limits)
 
     def _finding(
-        self, task: str, moves: Sequence[Move], thick: Sequence[Move], share: float | None, limits: Thresholds
+        self,
+        task: str,
+        moves: Sequence[MovedTask],
+        thick: Sequence[MovedTask],
+        share: float | None,
+        limits: Thresholds,
     ) -> Finding:
         back = sum(
             later.gpus_after == earlier.gpus_before and earlier.gpus_before != earlier.gpus_after
@@ -73,9 +78,9 @@ class Thrash:
         )
 
 
-def _thickest(moves: Sequence[Move], within_s: float) -> Sequence[Move]:
+def _thickest(moves: Sequence[MovedTask], within_s: float) -> Sequence[MovedTask]:
     """Give the moves of the window of that length that holds most."""
-    best: Sequence[Move] = moves[:1]
+    best: Sequence[MovedTask] = moves[:1]
     first = 0
     for last, move in enumerate(moves):
         while move.at_s - moves[first].at_s > within_s:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from libra_plan.planner.doctor import FINDERS, Evidence, Level, Need, Thresholds, diagnose
-from libra_plan.planner.doctor.tracks import Move
+from libra_plan.planner.doctor.tracks import MovedTask
 
 SPLIT = placed(actor=[0, 1], rollout=[2, 3])
 
@@ -47,7 +47,7 @@ def counts(seconds):
 def test_a_clean_pipeline_gives_no_finding_and_everything_was_looked_for():
     """Whoever is told of faults that are none stops reading."""
     found = look(
-        play(3600, steps), counts(3600), placement=SPLIT, moves=[Move("t", 1.7e9, "move", 4, 4, 20.0)]
+        play(3600, steps), counts(3600), placement=SPLIT, moves=[MovedTask("t", 1.7e9, "move", 4, 4, 20.0)]
     )
     assert codes(found) == []
     assert found.unseen == ()

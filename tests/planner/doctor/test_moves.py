@@ -10,7 +10,7 @@ from loops import at, running_best, scaling, well, world
 
 from libra_plan.errors import ProfileError
 from libra_plan.planner.doctor.moves import moves_in
-from libra_plan.planner.doctor.tracks import Move
+from libra_plan.planner.doctor.tracks import MovedTask
 from libra_plan.planner.replan.decision import Move as Decided
 from libra_plan.planner.replan.desk import LookInputs
 from libra_plan.planner.replan.look import look
@@ -67,7 +67,7 @@ def test_without_a_supervisor_the_loops_record_tells_what_was_decided(tmp_path):
     for outcome in ("kept", "applied", "dry-run"):
         record.record(inputs, LoopState(), looked, outcome)
     record.close()
-    assert moves_in(tmp_path) == [Move("a", at(0).wall_s, "resize", 2, 4, None)]
+    assert moves_in(tmp_path) == [MovedTask("a", at(0).wall_s, "resize", 2, 4, None)]
     store(tmp_path, RECORD)
     assert [move.task for move in moves_in(tmp_path)] == ["t"]
 

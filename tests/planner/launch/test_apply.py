@@ -26,7 +26,7 @@ from libra_plan.planner.handover.journal import read_journal
 from libra_plan.planner.handover.worker import latest_complete
 from libra_plan.planner.launch import host
 from libra_plan.planner.launch.apply import apply, resume, stop
-from libra_plan.planner.launch.host import GpuReport, GpuState
+from libra_plan.planner.launch.host import GpuReport, GpuUse
 from libra_plan.planner.launch.launch import launch
 from libra_plan.planner.launch.processes import START_MARK
 from libra_plan.planner.manifests.document import manifest_to_json, read_manifest, seal
@@ -296,7 +296,7 @@ def test_a_gpu_whose_memory_does_not_return_gets_no_new_role(lab):
 
     def check(node, gpus):
         reports = lab.check_gpus(node, gpus)
-        leak = GpuReport("n0:0", GpuState.BUSY, "115 GiB in use")
+        leak = GpuReport("n0:0", GpuUse.BUSY, "115 GiB in use")
         return tuple(leak if leaks.is_set() and one.gpu == "n0:0" else one for one in reports)
 
     old = begin(lab, {"a": {"actor": [0]}})

@@ -19,7 +19,7 @@ from libra_plan.planner.launch.host import (
     MARK,
     AgentState,
     GpuReport,
-    GpuState,
+    GpuUse,
     LaunchState,
     check_gpus_free,
     check_ports_free,
@@ -122,9 +122,9 @@ def test_a_busy_gpu_is_refused_with_its_holder_and_the_free_count():
 
     def check(_, gpus):
         return tuple(
-            GpuReport(f"n0:{gpu.index}", GpuState.BUSY, "pid 7, job X")
+            GpuReport(f"n0:{gpu.index}", GpuUse.BUSY, "pid 7, job X")
             if gpu.index == 2
-            else GpuReport(f"n0:{gpu.index}", GpuState.FREE)
+            else GpuReport(f"n0:{gpu.index}", GpuUse.FREE)
             for gpu in gpus
         )
 
@@ -140,7 +140,7 @@ def test_unknown_is_not_free():
     with pytest.raises(LaunchError, match="unknown"):
         check_gpus_free(node, agents, gpus_unknown, allow_unknown=False)
     (report,) = check_gpus_free(node, agents, gpus_unknown, allow_unknown=True)
-    assert report.state is GpuState.UNKNOWN
+    assert report.state is GpuUse.UNKNOWN
 
 
 def test_what_is_true_of_all_gpus_is_told_once():
@@ -170,7 +170,7 @@ def test_a_check_that_forgets_a_gpu_leaves_it_unknown():
     """No answer is no permission."""
     node, agents = here("n0:1", "n0:2")
     with pytest.raises(LaunchError, match="GPU n0:2 unknown"):
-        check_gpus_free(node, agents, lambda *_: (GpuReport("n0:1", GpuState.FREE),), allow_unknown=False)
+        check_gpus_free(node, agents, lambda *_: (GpuReport("n0:1", GpuUse.FREE),), allow_unknown=False)
 
 
 def test_a_taken_port_is_refused_before_anything_starts():

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from doctor_cases import UTC_S, codes, look, only, play
 
-from libra_plan.planner.doctor.tracks import Move
+from libra_plan.planner.doctor.tracks import MovedTask
 
 
 def moves(count, every_s, lost_s=None, action="resize"):
-    """Move a task between 4 and 8 GPUs."""
+    """MovedTask a task between 4 and 8 GPUs."""
     return [
-        Move("t", UTC_S + number * every_s, action, 4 + 4 * (number % 2), 8 - 4 * (number % 2), lost_s)
+        MovedTask("t", UTC_S + number * every_s, action, 4 + 4 * (number % 2), 8 - 4 * (number % 2), lost_s)
         for number in range(count)
     ]
 
@@ -49,7 +49,7 @@ def test_what_is_nearly_thrash(given, why):
 
 def test_moves_of_another_week_are_not_this_runs():
     """The store is kept for good."""
-    old = [Move("t", each.at_s - 7 * 86400, *_rest(each)) for each in moves(6, 60.0)]
+    old = [MovedTask("t", each.at_s - 7 * 86400, *_rest(each)) for each in moves(6, 60.0)]
     assert codes(look(play(7200), moves=old)) == []
 
 
