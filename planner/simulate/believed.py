@@ -30,10 +30,10 @@ from libra_plan.planner.simulate.stages import (
     stream_closed,
     train_closed_s,
 )
-from libra_plan.planner.simulate.world import World, WorldTask
+from libra_plan.planner.simulate.world import Elastic, World, WorldTask
 from libra_plan.planner.tables import TABLE_CLASS, table_cluster
 
-__all__ = ["Believed", "expected_switch_s", "world_cluster"]
+__all__ = ["Believed", "elastic_switch_s", "expected_switch_s", "world_cluster"]
 
 _BUCKET = 0.02
 """Lengths are priced at steps of so much of themselves: prices are kept, and looks stay quick."""
@@ -53,6 +53,11 @@ def expected_switch_s(world: World, task: WorldTask) -> float:
     slow_save, slow_load = (save[0] + save[1]) / 2.0, (load[0] + load[1]) / 2.0
     loading = (costs.state_gib + costs.weights_gib) / slow_load
     return (start[1] + start[2]) / 2.0 + costs.state_gib / slow_save + loading
+
+
+def elastic_switch_s(elastic: Elastic) -> tuple[float, float]:
+    """Give the seconds that a replica takes to join the rollout, and training."""
+    return elastic.to_rollout_s, elastic.snapshot_s + elastic.to_training_s
 
 
 @dataclass

@@ -8,11 +8,11 @@ GPU-seconds less failures, and each line of a task has the T_t seconds that it i
     Σ v ≤ λ·GPU-seconds + Σ_t [(ν_t + μ_t)·T_t + max over n of (V_t(n) − C_t(n))].
 
 This holds at all prices; they are searched for on a few steps, and the bound is then counted on every step
-of the seed. Serial tasks have one line, μ = ν. Async tasks train on trajectories in their own order: their n
-steps train n·S of the first (n + 1 + η)·S, and the (1 + η)·S costliest are taken off. What is left out could
-only take more: moves, GPUs that are held and idle, waits for CPU workers. Where more than a million
-trajectories would have to be drawn, later steps are counted by the mean and eight standard deviations of
-those before: the bound then holds but for such luck.
+of the seed. Sync tasks have one line, μ = ν. Async tasks whose rollouts are a stream train on trajectories
+in their own order: their n steps train n·S of the first (n + 1 + η)·S, and the (1 + η)·S costliest are
+taken off. What is left out could only take more: moves, GPUs that are held and idle, waits for CPU workers.
+Where more than a million trajectories would have to be drawn, later steps are counted by the mean and eight
+standard deviations of those before: the bound then holds but for such luck.
 """
 
 from __future__ import annotations
@@ -135,15 +135,15 @@ class _Task:
 
         def prices(x: FloatArray) -> Prices:
             line = scale * math.exp(min(x[0], 20.0))
-            other = scale * math.exp(min(x[-1], 20.0)) if self.floor.streams else line
-            spread = 1.0 if self.floor.streams else 1.0 / (1.0 + math.exp(-max(-30.0, min(x[1], 30.0))))
+            other = scale * math.exp(min(x[1], 20.0)) if self.floor.overlaps else line
+            spread = 1.0 if self.floor.streams else 1.0 / (1.0 + math.exp(-max(-30.0, min(x[2], 30.0))))
             return Prices(gpu, line, other, spread)
 
         found = minimize(  # type: ignore[call-overload]  # the stubs know no options of one method
             lambda x: self._about(prices(x)),
-            [-1.0, -1.0],
+            [-1.0, -1.0, 0.0],
             method="Nelder-Mead",
-            options={"maxfev": 40, "xatol": 0.02, "fatol": 1e-4 * scale},
+            options={"maxfev": 50, "xatol": 0.02, "fatol": 1e-4 * scale},
         )
         return float(found.fun), prices(found.x)
 
@@ -154,7 +154,7 @@ class _Task:
 
     def paid(self, prices: Prices) -> float:
         """Give what its time is worth at these prices."""
-        lines = prices.rollout + prices.train if self.floor.streams else prices.train
+        lines = prices.rollout + prices.train if self.floor.overlaps else prices.train
         return lines * self.seconds
 
     # ------------------------------------------------------------ the bound

@@ -91,13 +91,18 @@ class Floor:
 
     @property
     def streams(self) -> bool:
-        """Tell whether rollouts go on while the task trains."""
+        """Tell whether rollouts never drain: trajectories of several steps are on their way."""
+        return self.task.coupling == "async" and self.task.rollouts == "stream"
+
+    @property
+    def overlaps(self) -> bool:
+        """Tell whether rollouts and training have time of their own."""
         return self.task.coupling == "async"
 
     @property
     def most_in_flight(self) -> int:
         """Count the trajectories that may run at once."""
-        return self.task.samples * (1 + self.task.staleness)
+        return self.task.samples * (1 + (self.task.staleness if self.streams else 0))
 
     @property
     def _most_gpus(self) -> int:
@@ -141,7 +146,7 @@ class Floor:
         if self.task.costs.decode and alone > 0.0:
             total += alone * self.longest_s(draws)
         for scoring in self.task.costs.scoring:
-            line = 0.0 if self.streams else prices.train / max(1, self._most_gpus // scoring.gpus)
+            line = 0.0 if self.overlaps else prices.train / max(1, self._most_gpus // scoring.gpus)
             total += (prices.gpu * scoring.gpus + line) * scoring.per_token_s * draws.tokens
         if self.task.costs.train is not None:
             total += self._trained(draws, prices)

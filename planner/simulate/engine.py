@@ -180,7 +180,23 @@ class Engine:
         roles = tuple((role, sum(sizes)) for role, sizes in replicas)
         self.record.placements.append(Held(name, since, self.now, roles, replicas, _pools(task.placed)))
         for each in task.replicas:
-            self.record.busy_gpu_s[name, "rollout"] += min(each.busy_until(self.now), seconds) * each.gpus
+            busy = each.busy_until(self.now)
+            self.record.busy_gpu_s[name, "rollout"] += min(busy - each.settled_s, seconds) * each.gpus
+            each.settled_s = busy
+
+    def hold(self, task: TaskRun) -> None:
+        """Count from now on what a task holds after an elastic change."""
+        name = task.spec.id
+        self._held_since[name] = self.now
+        for role in () if task.placed is None else task.placed.roles:
+            self._busy_at_look[name, role.role] = self._busy_s(task, role.role)
+
+    def _busy_s(self, task: TaskRun, role: str) -> float:
+        """Give the GPU-seconds that a role of a task has used so far."""
+        now = self.record.busy_gpu_s[task.spec.id, role]
+        if role == "rollout":
+            now += sum((each.busy_s - each.settled_s) * each.gpus for each in task.replicas)
+        return now
 
     def begin(self, task: TaskRun, placed: HeldTask) -> None:
         """Let a task run on these GPUs."""
@@ -279,9 +295,7 @@ class Engine:
         seconds = self.now - max(self._looked_s, self._held_since.get(name, self.now))
         for role in () if run.placed is None else run.placed.roles:
             gpus = sum(map(len, role.replicas))
-            now = self.record.busy_gpu_s[name, role.role]
-            if role.role == "rollout":
-                now += sum(each.busy_s * each.gpus for each in run.replicas)
+            now = self._busy_s(run, role.role)
             before = self._busy_at_look[name, role.role]
             self._busy_at_look[name, role.role] = now
             if seconds > 0.0:

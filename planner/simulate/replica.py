@@ -15,6 +15,7 @@ from heapq import heappop, heappush
 from itertools import count
 
 from libra_plan.models.query import DecodeCoefficients
+from libra_plan.models.topology import GpuId
 
 __all__ = ["Replica", "Trajectory"]
 
@@ -25,7 +26,8 @@ _EVER = math.inf
 class Trajectory:
     """One trajectory: lengths in tokens, seconds of the tool call after each turn (empty: none).
 
-    `version` is that of the weights it began with; `calling`: a tool outside the replica works for it.
+    `version` is that of the weights it began with; `calling`: a tool outside the replica works for it;
+    `resumes`: it comes from a replica that left, `ahead` tokens into a turn.
     """
 
     step: int
@@ -38,6 +40,8 @@ class Trajectory:
     context: float = 0.0
     version: int = 0
     calling: bool = False
+    resumes: bool = False
+    ahead: float = 0.0
 
     @property
     def final(self) -> int:
@@ -47,6 +51,11 @@ class Trajectory:
     def begin_anew(self) -> None:
         """Forget what was generated: its KV cache is lost."""
         self.done_turns, self.context, self.calling = 0, float(self.prompt), False
+        self.resumes, self.ahead = False, 0.0
+
+    def keep(self, ahead: float) -> None:
+        """Keep what was generated, with so many tokens of this turn: the next replica prefills it."""
+        self.resumes, self.ahead, self.calling = True, ahead, False
 
 
 @dataclass(slots=True, eq=False)
@@ -69,6 +78,8 @@ class Replica:
     held: int = 0
     reserved: float = 0.0
     busy_s: float = 0.0
+    settled_s: float = 0.0
+    on: tuple[GpuId, ...] = ()
     scheduled: float = math.inf
     _clock: float = 0.0
     _total: float = 0.0
@@ -95,16 +106,18 @@ class Replica:
             trajectory = self.queue.popleft()
             self.held += 1
             self.reserved += trajectory.final
-            trajectory.begin_anew()
-            seconds = self.prefill_s_per_token * trajectory.prompt
+            if not trajectory.resumes:
+                trajectory.begin_anew()
+            seconds = self.prefill_s_per_token * (trajectory.context + trajectory.ahead)
             self.now += seconds
             self.busy_s += seconds
             self._run(trajectory)
 
     def _run(self, trajectory: Trajectory) -> None:
-        ends = self._clock + trajectory.response / trajectory.turns
+        ends = self._clock + trajectory.response / trajectory.turns - trajectory.ahead
         heappush(self._running, (ends, next(self._order), trajectory))
-        self._total += trajectory.context
+        self._total += trajectory.context + trajectory.ahead
+        trajectory.resumes, trajectory.ahead = False, 0.0
         self._next = None
 
     def next_s(self) -> float:
@@ -204,13 +217,34 @@ class Replica:
         """Give the seconds it has worked up to a moment at which nothing ends yet."""
         return self.busy_s + max(0.0, now - self.now) if self._running else self.busy_s
 
+    def holds_call(self, trajectory: Trajectory) -> bool:
+        """Tell whether a tool outside works for a trajectory that is still here."""
+        return id(trajectory) in self._outside
+
+    def leave(self, now: float) -> list[Trajectory]:
+        """Give back everything that is here with what was generated; tools that work are called again."""
+        self.advance(now)
+        for ends, _, trajectory in self._running:
+            trajectory.keep(max(0.0, trajectory.response / trajectory.turns - (ends - self._clock)))
+        for trajectory in (*(each[2] for each in self._waiting), *self._outside.values()):
+            turn = trajectory.response / trajectory.turns
+            trajectory.done_turns -= 1
+            trajectory.context -= turn
+            trajectory.keep(turn)
+        self.scheduled = math.inf
+        return self._emptied()
+
     def abandon(self) -> list[Trajectory]:
         """Give back everything that is here, in the order of steps; what was generated is lost."""
+        found = self._emptied()
+        for trajectory in found:
+            trajectory.begin_anew()
+        return found
+
+    def _emptied(self) -> list[Trajectory]:
         found = [each[2] for each in (*self._running, *self._waiting)]
         found += [*self._outside.values(), *self.queue]
         self._running, self._waiting, self._outside = [], [], {}
         self.queue.clear()
         self.held, self.reserved, self._total, self._next = 0, 0.0, 0.0, None
-        for trajectory in found:
-            trajectory.begin_anew()
         return sorted(found, key=lambda each: (each.step, each.number))

@@ -118,7 +118,7 @@ def figures_of(record: Record, world: World, references: References, bound: floa
     spans = [end - record.arrived_s[name] for name, end in record.finished_s.items()]
     everything = record.gpus * seconds
     busy, held = sum(record.busy_gpu_s.values()), sum(record.held_gpu_s.values())
-    moves = sum(change.why == "move" for change in record.changes)
+    moves = sum(change.why != "start" for change in record.changes)
     return Figures(
         record.world,
         record.policy,

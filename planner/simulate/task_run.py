@@ -12,45 +12,26 @@ from bisect import insort
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from operator import attrgetter
 
 import numpy as np
 
 from libra_plan.models.lengths import IntArray
+from libra_plan.models.topology import GpuId
 from libra_plan.planner.problem import HeldTask
+from libra_plan.planner.simulate.elastic import with_replica
+from libra_plan.planner.simulate.host import Host
 from libra_plan.planner.simulate.record import StepDone
 from libra_plan.planner.simulate.replica import Replica, Trajectory
 from libra_plan.planner.simulate.stages import train_s
 from libra_plan.planner.simulate.work import Work, stream
 from libra_plan.planner.simulate.world import WorldTask
 
-__all__ = ["Host", "TaskRun"]
+__all__ = ["TaskRun"]
 
 
-def _age(trajectory: Trajectory) -> tuple[int, int, int]:
-    """Put trajectories in the order of the weights they began with, then of the work."""
-    return trajectory.version, trajectory.step, trajectory.number
-
-
-class Host(Protocol):
-    """What a task asks of the engine that runs it."""
-
-    now: float
-
-    def after(self, seconds: float, act: Callable[[], None]) -> None:
-        """Do something later."""
-
-    def watch(self, task: TaskRun, replica: Replica) -> None:
-        """Follow a replica's events."""
-
-    def call_tool(self, seconds: float, done: Callable[[], None]) -> None:
-        """Run a tool call on a CPU worker of the site, when one is free."""
-
-    def stage(self, task: str, role: str, begun: float, seconds: float, gpus: int, busy_gpu_s: float) -> None:
-        """Note a stage."""
-
-    def step_done(self, task: TaskRun, done: StepDone) -> None:
-        """Note a step; the engine may stop the task here."""
+_age = attrgetter("version", "step", "number")
+"""Puts trajectories in the order of the weights they began with, then of the work."""
 
 
 @dataclass(eq=False)
@@ -79,6 +60,7 @@ class TaskRun:
     _begun: float = 0.0
     _waited: bool = False
     _last_full: float | None = None
+    _joining_s: float = 0.0
 
     def __post_init__(self) -> None:
         self.work = Work(self.spec, self.seed)
@@ -89,7 +71,8 @@ class TaskRun:
         """Start on these GPUs, now."""
         self.placed, self.draining, self.steps_since_placed = placed, False, 0
         self.life += 1
-        self.replicas = self._engines(placed)
+        own = (role for role in placed.roles if role.role == "rollout")
+        self.replicas = [self._engine(gpus) for role in own for gpus in role.replicas]
         self._scoring_free = {each.id: self.host.now for each in self.spec.costs.scoring}
         self._last_full = None
         self.seen_s.clear()
@@ -105,11 +88,38 @@ class TaskRun:
         self.placed = None
         back = [each for replica in self.replicas for each in replica.abandon()]
         if self.spec.coupling == "async":
-            again = sorted(back, key=lambda each: (each.step, each.number))
-            self._pending.extendleft(reversed(again))
+            self._put_back(back)
             self._flying -= len(back)
             self._ready = sorted(self._batch + self._ready, key=_age)
         self._batch, self._training, self.replicas, self._generating = [], False, [], 0
+        self._joining_s = 0.0
+
+    def leave(self, stays: HeldTask) -> None:
+        """Give up the replicas that do not stay; what they generated is kept, and goes on elsewhere."""
+        kept = {gpus for role in stays.roles if role.role == "rollout" for gpus in role.replicas}
+        back = [each for one in self.replicas if one.on not in kept for each in one.leave(self.host.now)]
+        self.replicas = [each for each in self.replicas if each.on in kept]
+        self._put_back(back)
+        self._flying -= len(back)
+        self._generating -= len(back)
+        self._changed(stays)
+
+    def join(self, role: str, gpus: tuple[GpuId, ...], pause_s: float) -> None:
+        """Take in a replica that is ready; the next training stands still for so long before."""
+        assert self.placed is not None
+        self._changed(with_replica(self.placed, role, gpus))
+        self._joining_s += pause_s
+        if role == "rollout":
+            self.replicas.append(self._engine(gpus))
+            (self._feed if self.overlapping else self._deal)()
+
+    def _put_back(self, back: list[Trajectory]) -> None:
+        self._pending.extendleft(sorted(back, key=attrgetter("step", "number"), reverse=True))
+
+    def _changed(self, placed: HeldTask) -> None:
+        """Forget what was seen of the form before."""
+        self.placed, self._last_full = placed, None
+        self.seen_s.clear()
 
     @property
     def overlapping(self) -> bool:
@@ -140,22 +150,13 @@ class TaskRun:
         waiting = len(self._pending) + sum(len(replica.queue) for replica in self.replicas)
         return min(1.0, waiting / self.spec.samples)
 
-    def _engines(self, placed: HeldTask) -> list[Replica]:
-        costs = {each.tp: each for each in self.spec.costs.decode}
+    def _engine(self, gpus: tuple[GpuId, ...]) -> Replica:
+        of = next(each for each in self.spec.costs.decode if each.tp == len(gpus))
         outside = self.spec.tools is not None and self.spec.tools.on_workers
-        found = []
-        for role in placed.roles:
-            if role.role != "rollout":
-                continue
-            for number, gpus in enumerate(role.replicas):
-                of = costs[len(gpus)]
-                found.append(
-                    Replica(
-                        f"{self.spec.id}/rollout{number}", len(gpus), of.coefficients(), of.max_sequences,
-                        of.kv_tokens, of.prefill_s_per_token, outside, now=self.host.now,
-                    )
-                )  # fmt: skip
-        return found
+        return Replica(
+            f"{self.spec.id}/{gpus[0]}", len(gpus), of.coefficients(), of.max_sequences, of.kv_tokens,
+            of.prefill_s_per_token, outside, now=self.host.now, on=gpus,
+        )  # fmt: skip
 
     def _replicas_of(self, role: str) -> tuple[int, int]:
         """Give the number of a role's replicas, and the GPUs of all."""
@@ -175,7 +176,8 @@ class TaskRun:
     # ------------------------------------------------------------ rollouts
 
     def _begin_on(self, replica: Replica, trajectory: Trajectory) -> None:
-        trajectory.version = self.version
+        if not trajectory.resumes:
+            trajectory.version = self.version
         self._flying += 1
         self._generating += 1
         replica.put(trajectory, self.host.now)
@@ -198,7 +200,7 @@ class TaskRun:
         life = self.life
 
         def back() -> None:
-            if self.life != life:
+            if self.life != life or not replica.holds_call(trajectory):
                 return
             done = replica.wake(trajectory, self.host.now)
             if done is not None:
@@ -289,7 +291,8 @@ class TaskRun:
         busy = sum(own) * costs.gpus + (seconds - max(own)) * gpus
         self.host.stage(self.spec.id, "train", self.host.now, seconds, gpus, busy)
         self.seen_s["train"] = seconds
-        return seconds
+        joining_s, self._joining_s = self._joining_s, 0.0
+        return joining_s + seconds
 
     def _trained(self) -> None:
         self._training = False

@@ -25,6 +25,7 @@ __all__ = [
     "Costs",
     "DecodeCosts",
     "Drift",
+    "Elastic",
     "Failures",
     "Scoring",
     "Site",
@@ -166,10 +167,24 @@ class Costs(File, frozen=True, kw_only=True):
     wake_s: Seconds = 0.0
 
 
+class Elastic(File, frozen=True, kw_only=True):
+    """What it costs when whole replicas join rollout or training while the others go on.
+
+    `to_rollout_s`: until a replica that trained serves. One that served trains after `snapshot_s`, in the
+    background, and `to_training_s` in which training stands still. GPUs that were not the task's before must
+    start and load besides, in the background.
+    """
+
+    to_rollout_s: Seconds
+    to_training_s: Seconds
+    snapshot_s: Seconds = 0.0
+
+
 class WorldTask(File, frozen=True, kw_only=True):
     """A task. `steps` ends it; `arrives_s` begins it. Without `steps` it runs to the end of the world.
 
     `rollouts` of an async task: a `stream` that never drains, or `batches`, a step's samples as one.
+    Without `elastic` any change of its placement stops all of it.
     """
 
     id: Name
@@ -188,6 +203,7 @@ class WorldTask(File, frozen=True, kw_only=True):
     steps: Count | None = None
     min_gpus: Whole = 0
     max_gpus: Count | None = None
+    elastic: Elastic | None = None
 
     @property
     def roles(self) -> tuple[str, ...]:
@@ -243,14 +259,7 @@ def _faults(world: World) -> Iterator[str]:
             yield f"{task.id}: neither decode nor train is given: it would do nothing"
         if task.tools is not None and not task.costs.decode:
             yield f"{task.id}: tools belong to rollouts, and it has none"
-        if (task.coupling == "async") != (task.staleness > 0):
-            yield f"{task.id}: async needs staleness ≥ 1, sync has 0"
-        if task.coupling == "sync" and task.rollouts != "stream":
-            yield f"{task.id}: sync tasks always generate batches; leave rollouts out"
-        if task.coupling == "async" and not (task.costs.decode and task.costs.train):
-            yield f"{task.id}: async joins a rollout and a training; it lacks one"
-        if task.coupling == "async" and task.arrangements != ("separate",):
-            yield f"{task.id}: async roles are on GPUs of their own: arrangements [separate]"
+        yield from _coupling_faults(task)
         if len(set(task.roles)) < len(task.roles):
             yield f"{task.id}: roles have the same id"
         if len({each.tp for each in task.costs.decode}) < len(task.costs.decode):
@@ -261,6 +270,19 @@ def _faults(world: World) -> Iterator[str]:
             yield f"{task.id}: the longest trajectory does not fit kv_tokens"
         if task.tools is not None and task.tools.on_workers and world.site.env_workers is None:
             yield f"{task.id}: tools on workers, but site.env_workers is not given"
+
+
+def _coupling_faults(task: WorldTask) -> Iterator[str]:
+    if (task.coupling == "async") != (task.staleness > 0):
+        yield f"{task.id}: async needs staleness ≥ 1, sync has 0"
+    if task.coupling == "sync" and task.rollouts != "stream":
+        yield f"{task.id}: sync tasks always generate batches; leave rollouts out"
+    if task.coupling == "async" and not (task.costs.decode and task.costs.train):
+        yield f"{task.id}: async joins a rollout and a training; it lacks one"
+    if task.coupling == "async" and task.arrangements != ("separate",):
+        yield f"{task.id}: async roles are on GPUs of their own: arrangements [separate]"
+    if task.elastic is not None and "separate" not in task.arrangements:
+        yield f"{task.id}: elastic replicas join roles on GPUs of their own: arrangements [separate]"
 
 
 def shipped_worlds() -> dict[str, Path]:

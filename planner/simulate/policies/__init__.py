@@ -30,6 +30,9 @@ POLICIES: dict[str, Callable[[], Policy]] = {
     "ours-no-horizon": lambda: Ours(without("horizon")),
     "ours-no-forecast": lambda: Ours(without("forecast")),
     "ours-no-hysteresis": lambda: Ours(without("hysteresis")),
+    "ours-no-elastic": lambda: Ours(without("elastic")),
+    "ours-no-mixed": lambda: Ours(without("mixed")),
+    "ours-no-sharing": lambda: Ours(without("sharing")),
     "clairvoyant": Clairvoyant,
 }
 """What makes each policy anew, for a run."""

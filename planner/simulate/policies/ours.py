@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import msgspec
@@ -11,33 +12,47 @@ from libra_plan.planner.problem import HeldTask, Problem
 from libra_plan.planner.replan.desk import LookInputs
 from libra_plan.planner.replan.look import look
 from libra_plan.planner.replan.market import Memo
-from libra_plan.planner.replan.policy import ReplanPolicy
+from libra_plan.planner.replan.policy import ElasticTask, ReplanPolicy
 from libra_plan.planner.replan.state import LoopState
 from libra_plan.planner.replan.window import CheckpointAge, Load, Now, Progress, Seen, Window
+from libra_plan.planner.simulate.believed import elastic_switch_s
 from libra_plan.planner.simulate.placing import PARAMS
 from libra_plan.planner.simulate.policies.known import by_forecast, names, recent
+from libra_plan.planner.simulate.policies.limits import without_mixes, without_sharing
 from libra_plan.planner.simulate.policy import View
 from libra_plan.planner.solvers.solve import solve
 
 __all__ = ["Ours", "Settings", "without"]
 
+_LIMITS = {"mixed": without_mixes, "sharing": without_sharing}
 _BEGAN_S = 1_800_000_000.0  # any wall clock will do
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The loop's policy and which of its parts are at work."""
+    """The loop's policy and which of its parts are at work; `limits` leave forms out of its problems."""
 
     name: str = "ours"
     rules: ReplanPolicy = field(default_factory=ReplanPolicy)
     forecast: bool = True
+    elastic: bool = True
+    limits: Callable[[Problem], Problem] = lambda problem: problem
 
 
 def without(part: str) -> Settings:
-    """Leave a part out: `horizon` (a move must pay within a look), `forecast` or `hysteresis`."""
+    """Leave a part out.
+
+    `horizon`: a move must pay within a look; `forecast`: lengths stay as seen; `hysteresis`: no looks in a
+    row, no threshold, no doubt, no least stay; `elastic`: every change stops the task; `mixed`: replicas of a
+    rollout are of one size; `sharing`: no pool for two roles or tasks.
+    """
     rules, name = ReplanPolicy(), f"ours-no-{part}"
     if part == "forecast":
         return Settings(name, rules, forecast=False)
+    if part == "elastic":
+        return Settings(name, rules, elastic=False)
+    if part in _LIMITS:
+        return Settings(name, rules, limits=_LIMITS[part])
     if part == "horizon":
         stay = msgspec.structs.replace(rules.stay, prior_s=300.0, least_s=300.0, most_s=300.0)
         return Settings(name, msgspec.structs.replace(rules, stay=stay))
@@ -66,7 +81,7 @@ class Ours:
 
     def decide(self, view: View) -> tuple[HeldTask, ...] | None:
         """Take one look; what it adopts is what is wanted."""
-        rules = self.settings.rules
+        rules = self._rules(view)
         horizon_s = rules.stay.prior_s if self._horizon_s is None else self._horizon_s
         today = self._problem(view, horizon_s, ahead_s=None)
         problem = self._problem(view, horizon_s, ahead_s=horizon_s / 2.0) if self.settings.forecast else today
@@ -81,10 +96,31 @@ class Ours:
         self._state = looked.kept if plan is None else looked.adopted
         return None if plan is None else held_by(plan)
 
+    @property
+    def elastic(self) -> bool:
+        """Tell whether its changes may leave replicas running."""
+        return self.settings.elastic
+
+    def _rules(self, view: View) -> ReplanPolicy:
+        """Name the tasks whose replicas may change roles, with what that costs."""
+        rules, tasks = self.settings.rules, {}
+        for task in view.tasks:
+            elastic = view.world.task_of[task.id].elastic
+            if elastic is not None and self.elastic:
+                to_rollout_s, to_training_s = elastic_switch_s(elastic)
+                tasks[task.id] = ElasticTask(
+                    training="train",
+                    rollout="rollout",
+                    to_rollout_s=to_rollout_s,
+                    to_training_s=to_training_s,
+                )
+        return msgspec.structs.replace(rules, elastic=msgspec.structs.replace(rules.elastic, tasks=tasks))
+
     def _problem(self, view: View, horizon_s: float, ahead_s: float | None) -> Problem:
         means = recent(view) if ahead_s is None else by_forecast(view, ahead_s)
         held = (*view.running, *view.broken)
-        return view.believed.problem(view.cluster, means, names(view), held, horizon_s)
+        priced = view.believed.problem(view.cluster, means, names(view), held, horizon_s)
+        return self.settings.limits(priced)
 
 
 def _window(view: View, now: Now) -> Window:

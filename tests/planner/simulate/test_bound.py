@@ -44,6 +44,7 @@ def cases(draw):
             sync_s=1.0,
         )
         more = {"coupling": "async", "staleness": draw(st.integers(1, 3)), "arrangements": ("separate",)}
+        more["rollouts"] = draw(st.sampled_from(["stream", "batches"]))
         task = make_task(
             name,
             mean=draw(st.sampled_from([400.0, 1500.0])),
