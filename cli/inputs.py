@@ -23,7 +23,15 @@ if TYPE_CHECKING:
     from libra_plan.profiles.catalog import LoadedProfile, ProfilesFolder
     from libra_plan.profiles.schema import ClusterFile, WorkloadFile
 
-__all__ = ["ClusterFlags", "Inputs", "read_cluster", "read_inputs", "read_manifest_at", "set_aside_notes"]
+__all__ = [
+    "ClusterFlags",
+    "Inputs",
+    "fitter",
+    "read_cluster",
+    "read_inputs",
+    "read_manifest_at",
+    "set_aside_notes",
+]
 
 
 @dataclass(frozen=True)
@@ -79,7 +87,7 @@ def read_inputs(
         cluster,
         policy=Policy(policy),
         running=() if parent is None else placements_of(parent),
-        fit=_fitter(folder, allow_prior),
+        fit=fitter(folder, allow_prior),
         seed=seed,
         allow_prior=allow_prior,
         at_steps_ahead=ahead_steps,
@@ -123,7 +131,7 @@ def _with_workload(folder: ProfilesFolder, workload: WorkloadFile) -> ProfilesFo
     return replace(folder, workload=workload, profiles=profiles)
 
 
-def _fitter(folder: ProfilesFolder, allow_prior: bool) -> Callable[[LoadedProfile], FittedProfile]:
+def fitter(folder: ProfilesFolder, allow_prior: bool) -> Callable[[LoadedProfile], FittedProfile]:
     """Fit profiles through the cache; with `allow_prior` one with too few points leans on other models."""
     from libra_plan.models.donors import prior_donors
     from libra_plan.models.fit import fit_profile

@@ -9,19 +9,32 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from libra_plan.cli import render
-from libra_plan.cli.inputs import ClusterFlags, Inputs, read_inputs
+from libra_plan.cli.inputs import ClusterFlags, Inputs, fitter, read_inputs
 from libra_plan.cli.move_costs import cost_files
 from libra_plan.cli.observed import read_observed
 
 if TYPE_CHECKING:
-    from libra_plan.models.topology import Cluster
+    from libra_plan.cli.observed import Observed
+    from libra_plan.models.topology import Cluster, GpuId
     from libra_plan.planner.manifests.manifest import Manifest
     from libra_plan.planner.problem import Problem
+    from libra_plan.planner.replan.policy import TrustPolicy
     from libra_plan.planner.replan.queue import TaskBook
     from libra_plan.planner.replan.runner import World
     from libra_plan.planner.replan.state import LoopState
-    from libra_plan.planner.replan.window import CheckpointAge, Event, Load, Now, Progress, Seen, Window
+    from libra_plan.planner.replan.window import (
+        BatchStep,
+        CheckpointAge,
+        Event,
+        Load,
+        Now,
+        Progress,
+        Seen,
+        Window,
+    )
     from libra_plan.planner.telemetry.sample import Sample
     from libra_plan.planner.telemetry.work_windows import WorkWindow
     from libra_plan.profiles.schema import TaskSpec, WorkloadFile
@@ -68,10 +81,13 @@ def _boot() -> str:
         return ""
 
 
-def sense(sources: Sources, parent: Manifest, book: TaskBook, state: LoopState) -> World:
+def sense(sources: Sources, parent: Manifest, book: TaskBook, state: LoopState, trust: TrustPolicy) -> World:
     """Price the workload as users want it now, and read what telemetry says."""
+    from libra_plan.planner.replan.batch_steps import steps_in_effect, with_steps
     from libra_plan.planner.replan.queue import merged, waits_of
     from libra_plan.planner.replan.runner import World
+
+    observed, taken = read_observed(None, sources.folder), steps_in_effect(sources.folder)
 
     def priced(ahead_steps: int | None) -> Inputs:
         return read_inputs(
@@ -82,9 +98,9 @@ def sense(sources: Sources, parent: Manifest, book: TaskBook, state: LoopState) 
             allow_prior=sources.allow_prior,
             seed=sources.seed,
             ahead_steps=ahead_steps,
-            observed=read_observed(None, sources.folder),
+            observed=observed,
             move_costs=cost_files(None, sources.folder, None),
-            change=lambda workload: merged(workload, book, waits_of(state)),
+            change=lambda workload: with_steps(merged(workload, book, waits_of(state)), taken),
         )
 
     inputs = priced(sources.ahead_steps)
@@ -99,7 +115,47 @@ def sense(sources: Sources, parent: Manifest, book: TaskBook, state: LoopState) 
         if not task.lifecycle.reshardable and any(role.kind in _TRAINING for role in task.roles)
     }
     window = window_of(sources, workload, problem, parent, state)
+    if window is not None and sources.monitor is not None:
+        steps = _batch_steps(sources, inputs, today or problem, observed, trust)
+        said = {(step.task, step.role) for step in window.batch_steps}
+        steps = [step for step in steps if (step.task, step.role) not in said]
+        window = msgspec.structs.replace(window, batch_steps=(*window.batch_steps, *steps))
     return World(problem, window, workload, book.paused & set(wanted), frozenset(rigid), today)
+
+
+def _batch_steps(
+    sources: Sources, inputs: Inputs, problem: Problem, observed: Observed | None, trust: TrustPolicy
+) -> list[BatchStep]:
+    """Propose micro-batches that fit beside what the monitor sees others hold on each GPU."""
+    from libra_plan.planner.pricing import price
+    from libra_plan.planner.replan.batch_steps import proposed_steps
+
+    def priced(workload: WorkloadFile) -> Problem:
+        return price(
+            replace(inputs.folder, workload=workload),
+            inputs.cluster,
+            fit=fitter(inputs.folder, sources.allow_prior),
+            seed=sources.seed,
+            allow_prior=sources.allow_prior,
+            corrections=None if observed is None else observed.file,
+        )
+
+    assert inputs.folder.workload is not None
+    rooms = _rooms(_samples(sources), problem.cluster)
+    return list(proposed_steps(problem, inputs.folder.workload, rooms, priced, trust)) if rooms else []
+
+
+def _rooms(samples: Iterable[Sample], cluster: Cluster) -> dict[GpuId, float]:
+    """Give the least memory, MiB, that the main process of each GPU could have had."""
+    from libra_plan.planner.telemetry.room import room_mib
+
+    by_uuid = {gpu.uuid: gpu.id for gpu in cluster.gpus.values() if gpu.uuid}
+    least: dict[GpuId, float] = {}
+    for gpu in (gpu for sample in samples for gpu in sample.gpus):
+        name, room = by_uuid.get(gpu.uuid or ""), room_mib(gpu)
+        if name is not None and room is not None:
+            least[name] = min(room, least.get(name, room))
+    return least
 
 
 def _of_wanted(problem: Problem) -> Problem:

@@ -221,7 +221,7 @@ def _look(
         report = one_look(
             sources.folder,
             store,
-            lambda parent, book, state: sense(sources, parent, book, state),
+            lambda parent, book, state: sense(sources, parent, book, state, policy.trust),
             policy,
             now,
             dry_run=dry_run,

@@ -27,7 +27,7 @@ from libra_plan.planner.solvers.worth import PricedTask, priced_tasks
 __all__ = ["Market", "Memo", "TaskMarket", "charged", "is_plain_sum", "market_of", "prices_of", "value_bound"]
 
 Floats = NDArray[np.float64]
-_Z90 = 1.645  # half-widths of the models' bounds, in standard deviations
+Z90 = 1.645  # half-widths of the models' bounds, in standard deviations
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def market_of(problem: Problem) -> Market:
 
 def _error(column: Column) -> float:
     time = column.step_time_s
-    return (time.high - time.low) / (2.0 * _Z90 * time.value)
+    return (time.high - time.low) / (2.0 * Z90 * time.value)
 
 
 def _errors(priced: PricedTask, count: int) -> Floats:
@@ -122,7 +122,7 @@ def _errors(priced: PricedTask, count: int) -> Floats:
     for number, draft in enumerate(priced.table.drafts[:count]):
         choices = [choice for phase in draft.phases for option in phase for choice in option.pool.choices]
         longest = max(choices, key=lambda choice: choice.option.time_s.value).option.time_s
-        found[number] = (longest.high - longest.low) / (2.0 * _Z90 * longest.value)
+        found[number] = (longest.high - longest.low) / (2.0 * Z90 * longest.value)
     return found
 
 

@@ -8,7 +8,6 @@ next run finishes what was cut off.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from libra_plan.planner.manifests.document import manifest_to_json
 from libra_plan.planner.manifests.manifest import Manifest
 from libra_plan.planner.manifests.store import CURRENT, read_current, write_manifest
 from libra_plan.planner.problem import Problem
+from libra_plan.planner.replan.batch_steps import keep_steps
 from libra_plan.planner.replan.beliefs import option_of
 from libra_plan.planner.replan.decision import Decision
 from libra_plan.planner.replan.desk import LookInputs
@@ -32,13 +32,10 @@ from libra_plan.planner.replan.queue import TaskBook, forget_removed, read_book
 from libra_plan.planner.replan.state import LoopState
 from libra_plan.planner.replan.state_store import StateStore
 from libra_plan.planner.replan.window import Now, Seen, Window
-from libra_plan.profiles.durable import write_atomically
 from libra_plan.profiles.schema import WorkloadFile
 
-__all__ = ["BATCHES", "Report", "World", "one_look", "recover"]
+__all__ = ["Report", "World", "one_look", "recover"]
 
-BATCHES = "batch_steps.json"
-"""Beside the manifest: the batch settings of the last look that stepped some."""
 _FORGET_EVERY = 100
 
 
@@ -78,7 +75,7 @@ def recover(folder: Path, store: StateStore) -> tuple[str, ...]:
     notes = []
     for row in store.pending():
         if row.manifest is None:
-            _write_batches(folder, store.decision(row.id))
+            keep_steps(folder, store.decision(row.id).batch_steps)
             store.settle(row.id, "applied")
             notes.append(f"look {row.id} was decided and is now applied")
             continue
@@ -136,7 +133,7 @@ def one_look(
         write_manifest(folder, manifest)
         generation = manifest.metadata.generation
     elif pending:
-        _write_batches(folder, looked.decision)
+        keep_steps(folder, looked.decision.batch_steps)
     if pending:
         store.settle(number, "applied")
     note_outcomes(store, number, _realised(world.today or world.problem, world.window))
@@ -157,12 +154,6 @@ def _parent(folder: Path) -> tuple[Manifest, tuple[str, ...]]:
             way_out=f"make one first: libra-plan solve profiles/ --out {folder}",
         )
     return stored.manifest, stored.notes
-
-
-def _write_batches(folder: Path, decision: Decision) -> None:
-    """Put the batch settings that were decided for where training loops can read them."""
-    steps = [msgspec.to_builtins(step) for step in decision.batch_steps]
-    write_atomically(folder / BATCHES, (json.dumps(steps, indent=2, allow_nan=False) + "\n").encode())
 
 
 def _manifest(looked: Looked, parent: Manifest, workload: WorkloadFile | None) -> Manifest | None:

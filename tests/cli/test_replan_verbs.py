@@ -14,8 +14,11 @@ from pathlib import Path
 
 import pytest
 from cli_run import environment, program, train_task, write_workload
+from fake_nvml import Hands
+from telemetry_cases import gpu, held_by, recorder, sample
 
 from libra_plan.planner.manifests.store import read_current
+from libra_plan.planner.telemetry.sample import ProcessUse
 
 
 @pytest.fixture
@@ -243,3 +246,32 @@ def test_times_are_utc_wherever_they_are_read(call, site: Path, monkeypatch: pyt
         time.tzset()
     assert here == there
     assert "at (UTC)" in here
+
+
+def test_a_micro_batch_that_fits_is_stepped_and_then_counts_as_what_runs(call, tmp_path: Path) -> None:
+    """The cheapest change of all: the monitor says what is free, the profile what a larger one needs."""
+    task = train_task("rm")
+    task["roles"][0]["micro_batch_tokens"] = 2048
+    write_workload(tmp_path / "lab", [task])
+    (tmp_path / "lab" / "cluster.yaml").write_text(
+        "schema_version: 1\nnodes:\n- {id: node0, gpu_class: h200_sxm, gpu_memory_mib: 143155, "
+        "gpus: [{index: 0, uuid: GPU-0}, {index: 1, uuid: GPU-1}]}\n"
+    )
+    assert call("solve", tmp_path / "lab", "--out", tmp_path / "run").code == 0
+    record = recorder(tmp_path / "monitor", Hands())
+    cards = [gpu(at, details=held_by(ProcessUse(pid=7, used_mib=900.0))) for at in (0, 1)]
+    record.write(sample(0.0, *cards))
+    record.close()
+    seen = (observations(tmp_path), "--monitor", tmp_path / "monitor", "--format", "json")
+    said = [
+        json.loads(call("replan", tmp_path / "lab", "--run", tmp_path / "run", "--observations", *seen).out)
+        for _ in range(3)
+    ]
+    assert [(look["rung"], look["outcome"]) for look in said] == [
+        ("keep", "kept"),
+        ("step-batches", "applied"),
+        ("keep", "kept"),
+    ]
+    (taken,) = json.loads((tmp_path / "run" / "batch_steps.json").read_text())
+    assert (taken["task"], taken["before"], taken["after"]) == ("rm", 2048.0, 4096.0)
+    assert "3 looks derived again, 3 as recorded" in call("replay", "--run", tmp_path / "run").out

@@ -20,6 +20,7 @@ from libra_plan.planner.manifests.manifest import Manifest
 from libra_plan.planner.manifests.store import read_current, write_manifest
 from libra_plan.planner.problem import Problem
 from libra_plan.planner.replan import runner
+from libra_plan.planner.replan.batch_steps import BATCHES
 from libra_plan.planner.replan.outcomes import outcomes_of
 from libra_plan.planner.replan.policy import ReplanPolicy, RulePolicy, SafetyPolicy, StayPolicy
 from libra_plan.planner.replan.queue import TaskBook, change_task, read_book, require_known, waits_of
@@ -142,14 +143,14 @@ def test_batch_steps_are_written_beside_the_plan(
         raise Killed
 
     if cut_off:
-        monkeypatch.setattr(runner, "_write_batches", dies)
+        monkeypatch.setattr(runner, "keep_steps", dies)
         with pytest.raises(Killed):
             site.look(store)
         monkeypatch.undo()
         runner.recover(site.folder, store)
     else:
         assert site.look(store).decision.rung.value == "step-batches"
-    (told,) = json.loads((site.folder / runner.BATCHES).read_text())
+    (told,) = json.loads((site.folder / BATCHES).read_text())
     assert (told["role"], told["after"]) == ("train", 16384.0)
     assert site.generation == 1
 
