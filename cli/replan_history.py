@@ -108,8 +108,8 @@ def print_replay(store: StateStore, first: int, policy: ReplanPolicy | None, for
     from libra_plan.planner.replan.replay import replay
 
     begun = time.monotonic()
-    count, others = 0, []
-    for each in replay(store, first=first, policy=policy):
+    count, others, passed = 0, [], list[int]()
+    for each in replay(store, passed, first=first, policy=policy):
         count += 1
         if not each.same:
             others.append(each)
@@ -119,7 +119,8 @@ def print_replay(store: StateStore, first: int, policy: ReplanPolicy | None, for
             {"look": o.look.id, "was": o.look.rung, "rule": o.look.rule, "is": o.decision.rung.value,
              "now_rule": o.decision.rule, "why": o.decision.why} for o in others
         ]  # fmt: skip
-        render.print_data({"looks": count, "seconds": took_s, "otherwise": differs}, form.value)
+        data = {"looks": count, "seconds": took_s, "passed_over": passed, "otherwise": differs}
+        render.print_data(data, form.value)
     else:
         what = "as recorded, bit for bit" if policy is None else "the same kind of change"
         render.print_text(f"{count} looks derived again, {count - len(others)} {what}")
@@ -127,5 +128,8 @@ def print_replay(store: StateStore, first: int, policy: ReplanPolicy | None, for
             now = f"{o.decision.rung.value} [{o.decision.rule}]"
             render.print_text(f"look {o.look.id}: {o.look.rung} [{o.look.rule}] → {now} {o.decision.why}")
         render.note(f"{count / max(took_s, 1e-9):.0f} looks a second")
+    if passed:
+        looks = f"look {passed[0]}" if len(passed) == 1 else f"looks {passed[0]} to {passed[-1]}"
+        render.note(f"passed over: {looks}, before the first of which the state was kept")
     if others and policy is None:
         raise RuntimeError(f"{len(others)} looks did not come out as recorded, a defect of ours")

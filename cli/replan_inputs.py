@@ -175,7 +175,7 @@ def window_of(
     from libra_plan.planner.replan.window import Window
 
     told = _told(sources.observations)
-    work = list(_recent(sources))
+    work = [window for window in _recent(sources) if _of_today(window, parent)]
     samples = _samples(sources)
     if told is None and not work and not samples:
         return None
@@ -198,6 +198,14 @@ def window_of(
         tuple(_gpu_events(samples, problem.cluster)),
     )
     return own if told is None else _joined(own, told, until)
+
+
+def _of_today(window: WorkWindow, parent: Manifest) -> bool:
+    """Say whether a window is of no process that an earlier plan started."""
+    if window.generation is None:
+        return True
+    today = {task.id: task.generation for task in parent.spec.tasks}
+    return window.generation >= today.get(window.task, 0)
 
 
 def _told(path: Path | None) -> Window | None:

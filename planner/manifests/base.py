@@ -79,14 +79,15 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 class LauncherRefusal(ManifestError):
     """A launcher cannot express a manifest; `causes` has a text for each cause, with all its places."""
 
-    def __init__(self, what: str, *, causes: tuple[str, ...], way_out: str) -> None:
+    def __init__(self, what: str, *, causes: tuple[str, ...], allowed: str | None, way_out: str) -> None:
         self.causes = causes
-        super().__init__(what, got="; ".join(causes), way_out=way_out)
+        super().__init__(what, got="; ".join(causes), allowed=allowed, way_out=way_out)
 
     @property
     def message(self) -> str:
         """Give what stands in the way, which may be a rule of the launcher, and so is nothing one `got`."""
-        return "; ".join(filter(None, (f"{self.what}: {self.got}", self.way_out)))
+        allowed = self.allowed and f"allowed: {self.allowed}"
+        return "; ".join(filter(None, (f"{self.what}: {self.got}", allowed, self.way_out)))
 
 
 class Emitter(Protocol):
@@ -246,11 +247,17 @@ def check_abilities(emitter: Emitter, manifest: Manifest) -> None:
     """Refuse a manifest that asks for what the launcher cannot express; name every place."""
     missing = missing_abilities(emitter, manifest)
     if missing:
-        raise refusal(emitter.name, missing, "solve with arrangements and layouts that avoid it")
+        way_out = "solve with arrangements and layouts that avoid it"
+        raise refusal(emitter.name, missing, way_out, emitter.abilities)
 
 
-def refusal(name: str, reasons: list[str], way_out: str) -> LauncherRefusal:
-    """Make the error that lists what a launcher cannot express, each cause once with all its places."""
+def refusal(
+    name: str, reasons: list[str], way_out: str, abilities: frozenset[Ability] | None = None
+) -> LauncherRefusal:
+    """Make the error that lists what a launcher cannot express, each cause once with all its places.
+
+    `abilities`, where they are what matters, say what it can.
+    """
     places: dict[str, list[str]] = {}
     for reason in dict.fromkeys(reasons):
         place, colon, cause = reason.partition(": ")
@@ -259,11 +266,13 @@ def refusal(name: str, reasons: list[str], way_out: str) -> LauncherRefusal:
         else:
             places.setdefault(reason, [])
     causes = tuple(f"{', '.join(at)}: {cause}" if at else cause for cause, at in places.items())
-    known = {**_WAYS, Ability.UNEQUAL_NODES.value: _EQUAL}
-    ways = [way for lack, way in known.items() if any(lack in reason for reason in reasons)]
-    if not all(any(lack in reason for lack in known) for reason in reasons):
+    helps = {**_WAYS, Ability.UNEQUAL_NODES.value: _EQUAL}
+    ways = [way for lack, way in helps.items() if any(lack in reason for reason in reasons)]
+    if not all(any(lack in reason for lack in helps) for reason in reasons):
         ways.append(way_out)
-    return LauncherRefusal(f"{name} cannot express this manifest", causes=causes, way_out="; ".join(ways))
+    known = None if abilities is None else ", ".join(each.value for each in Ability if each in abilities)
+    what = f"{name} cannot express this manifest"
+    return LauncherRefusal(what, causes=causes, allowed=known, way_out="; ".join(ways))
 
 
 def unequal_nodes(role: RoleEntry) -> bool:

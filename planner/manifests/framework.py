@@ -58,7 +58,7 @@ def emit_framework(
             said.append((cast, translate(picked, cast, reasons)))
             reasons += ray_reasons(picked, task, options) if said[-1][1].ray else ()
     if reasons:
-        raise refusal(emitter.name, reasons, _WAY_OUT)
+        raise refusal(emitter.name, reasons, _WAY_OUT, emitter.abilities)
     files: dict[str, str] = {}
     for cast, translation in said:
         files |= _files(emitter, picked, cast, translation, options)

@@ -29,8 +29,14 @@ class Replayed:
     decision: Decision
 
 
-def replay(store: StateStore, *, first: int = 0, policy: ReplanPolicy | None = None) -> Iterator[Replayed]:
-    """Derive looks in order, from the first whose state was kept; looks before it are passed over.
+def replay(
+    store: StateStore,
+    passed: list[int] | None = None,
+    *,
+    first: int = 0,
+    policy: ReplanPolicy | None = None,
+) -> Iterator[Replayed]:
+    """Derive looks in order, from the first whose state was kept; those before it go to `passed`.
 
     Under another policy each look sees the world as it was recorded, so a change that only the other
     policy makes is told of and then taken as not made.
@@ -42,6 +48,8 @@ def replay(store: StateStore, *, first: int = 0, policy: ReplanPolicy | None = N
         if state is None or (policy is None and digest_of(to_bytes(state)) != row.state_before):
             state = store.state_at(row.state_before)
         if state is None:
+            if passed is not None:
+                passed.append(row.id)
             continue
         if row.problem not in problems:
             problems = {row.problem: store.problem(row.problem)}

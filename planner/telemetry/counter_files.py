@@ -20,13 +20,14 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 
 @dataclass(frozen=True)
 class Identity:
-    """Whose work a process counts; `layout` are pairs like ("tp", 2)."""
+    """Whose work a process counts; `layout` are pairs like ("tp", 2), `generation` is that of its task."""
 
     task: str
     role: str
     dp_rank: int
     rank: int
     layout: tuple[tuple[str, int], ...] = ()
+    generation: int | None = None
 
 
 class CounterFile:
@@ -82,6 +83,8 @@ class CounterFile:
         named: dict[str, object] = {"schema_version": SCHEMA_VERSION, "task": own.task, "role": own.role}
         named |= {"dp_rank": own.dp_rank, "rank": own.rank, "source": self._source, "clock": _clock_name()}
         named |= dict(own.layout)
+        if own.generation is not None:
+            named["generation"] = own.generation
         if self._failures:
             named["write_errors"] = self._failures
         return named | line

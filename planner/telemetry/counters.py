@@ -242,6 +242,7 @@ def counter(
     dp_rank: int | None = None,
     rank: int | None = None,
     layout: Mapping[str, int] | None = None,
+    generation: int | None = None,
     window_s: float = 10.0,
     file_mib: float = 64.0,
     keep_files: int = 8,
@@ -252,7 +253,8 @@ def counter(
     """Make the counter of this process; it writes to a file of its own in `folder`.
 
     What is not given is taken from the launcher's environment: LIBRA_PLAN_TASK, LIBRA_PLAN_ROLE,
-    LIBRA_PLAN_TP and the other degrees (`layout`), RANK. Every process may count: of those that
+    LIBRA_PLAN_TP and the other degrees (`layout`), RANK, LIBRA_PLAN_GENERATION (of the task: it rises
+    whenever a plan starts it anew). Every process may count: of those that
     hold one data-parallel rank (`dp_rank`) the readers count one. A file grows to `file_mib` MiB,
     and the last `keep_files` of a process are kept.
     """
@@ -270,7 +272,9 @@ def counter(
     degrees = {name: value for name in _DEGREES if (value := _degree(layout, known, name)) is not None}
     own = _whole(known.get("RANK")) or 0 if rank is None else rank
     group = _dp_rank(own, degrees, _whole(known.get("WORLD_SIZE"))) if dp_rank is None else dp_rank
-    identity = Identity(task, role, group, own, tuple(degrees.items()))
+    if generation is None:
+        generation = _whole(known.get("LIBRA_PLAN_GENERATION"))
+    identity = Identity(task, role, group, own, tuple(degrees.items()), generation)
     file = CounterFile(os.fspath(folder), identity, int(file_mib * 2**20), keep_files)
     return Counter(file, window_s=window_s, clock=clock, utc=utc)
 

@@ -32,7 +32,8 @@ class WorkWindow(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename={"e
     """What one data-parallel rank did from `start_s` to `end_s`, seconds on the clock `clock`.
 
     Clocks only go forward, and windows of one `clock` compare; `utc_s` is the end in seconds since
-    1970 as the wall clock had it. `source` is the process. Counts are None where they were never
+    1970 as the wall clock had it. `source` is the process, `generation` that of its task in the plan
+    that started it, where known. Counts are None where they were never
     taken. `queues` holds the last lengths by name and `longest` the largest; `staleness` is in
     policy versions. `batch_sequences` × `seq_len_tokens` is one step on this rank (decode: sequences
     at once and their mean context).
@@ -46,6 +47,7 @@ class WorkWindow(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename={"e
     dp_rank: int = 0
     rank: int = 0
     source: str = ""
+    generation: int | None = None
     clock: str = ""
     tokens: float | None = None
     samples: float | None = None

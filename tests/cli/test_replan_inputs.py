@@ -173,3 +173,12 @@ def test_steps_from_before_a_move_price_no_other_form(tmp_path: Path) -> None:
     assert after is not None
     assert [each.role for each in before.seen] == ["actor"]
     assert after.seen == ()
+
+
+def test_windows_of_an_earlier_generation_say_nothing_of_this_one(tmp_path: Path) -> None:
+    """A restart under a new plan keeps its file's name; only the generation tells the two apart."""
+    lab = Lab(tmp_path)
+    lab.windows(line(6.0, generation=0, steps=99), line(5.0, source="q", generation=1))
+    window = lab.look()
+    assert window is not None
+    assert [each.steps for each in window.progress] == [10.0]

@@ -8,6 +8,7 @@ import pytest
 from libra_plan.errors import ManifestError
 from libra_plan.planner.manifests.base import (
     Ability,
+    LauncherRefusal,
     check_abilities,
     configured,
     emitters,
@@ -97,3 +98,12 @@ def test_a_wrong_option_is_refused_by_name(key, value, said):
     """An option that is quietly left out would be found missing on the cluster."""
     with pytest.raises(ManifestError, match=said):
         configured(find_emitter("torchrun"), {key: value})
+
+
+@pytest.mark.parametrize("name", ["slime", "skyrl", "nemo-rl", "prime-rl"])
+def test_a_refusal_has_all_four_parts(name):
+    """What stands in the way is half of it: who reads it wants to know what would do."""
+    with pytest.raises(LauncherRefusal, match="cannot express this manifest: ") as told:
+        find_emitter(name).emit(plans.two_nodes())
+    assert all((told.value.got, told.value.allowed, told.value.way_out))
+    assert "allowed: exact GPUs" in str(told.value)

@@ -188,6 +188,17 @@ def test_old_looks_are_dropped_and_the_rest_can_be_replayed(tmp_path: Path) -> N
     assert len(list(replay(store))) == len(rows)
 
 
+def test_looks_without_a_kept_state_are_named(tmp_path: Path) -> None:
+    """Who asks for look 3 and hears of look 65 must be told why."""
+    store = recorded(tmp_path / "replan.db", SNAPSHOT_EVERY + 2)
+    passed: list[int] = []
+    assert [each.look.id for each in replay(store, passed, first=3)] == [
+        SNAPSHOT_EVERY + 1,
+        SNAPSHOT_EVERY + 2,
+    ]
+    assert passed == list(range(3, SNAPSHOT_EVERY + 1))
+
+
 def test_names_of_any_bytes(tmp_path: Path) -> None:
     """A080: a path with accents, or bytes that are no text, is a path."""
     for name in ("état", os.fsdecode(b"a\xff")):

@@ -338,6 +338,7 @@ def test_the_launcher_says_whose_work_it_is(tmp_path):
         "LIBRA_PLAN_TP": "2",
         "RANK": "5",
         "LIBRA_PLAN_DP": "4",
+        "LIBRA_PLAN_GENERATION": "3",
     }
     clock = Clock()
     counter = libra_plan.counter(tmp_path, clock=clock, environment=known)
@@ -346,6 +347,7 @@ def test_the_launcher_says_whose_work_it_is(tmp_path):
     counter.close()
     (line,) = lines(tmp_path)
     assert [line[key] for key in ("task", "role", "dp_rank", "rank", "tp", "dp")] == ["t", "r", 2, 5, 2, 4]
+    assert (line["generation"], windows(tmp_path)[0].generation) == (3, 3)
 
 
 @pytest.mark.parametrize(
