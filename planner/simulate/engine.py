@@ -244,7 +244,7 @@ class Engine:
         for name, run in self.runs.items() if self.record.keeps_stages else ():
             if run.spec.costs.decode:
                 live = () if run.placed is None else run.replicas
-                now = sum(each.busy_until(self.now) * each.gpus for each in live)
+                now = sum((each.busy_until(self.now) - each.settled_s) * each.gpus for each in live)
                 seen = RolloutSeen(name, self.now, self.record.busy_gpu_s[name, "rollout"] + now)
                 self.record.rollouts.append(seen)
 

@@ -36,10 +36,16 @@ _ORDERS = 2
 
 def dealt(lengths: IntArray, replicas: int) -> list[IntArray]:
     """Deal sequences to replicas back and forth, longest first."""
-    falling = np.sort(lengths)[::-1]
+    order, ends = _turns(len(lengths), replicas)
+    return np.split(np.sort(lengths)[::-1][order], ends)
+
+
+@lru_cache(maxsize=256)
+def _turns(count: int, replicas: int) -> tuple[IntArray, IntArray]:
+    """Give the order that puts each replica's sequences side by side, and where those of each end."""
     there = np.arange(replicas)
-    owner = np.resize(np.concatenate((there, there[::-1])), len(falling))
-    return [falling[owner == replica] for replica in range(replicas)]
+    owner = np.resize(np.concatenate((there, there[::-1])), count)
+    return np.argsort(owner, kind="stable"), np.cumsum(np.bincount(owner, minlength=replicas))[:-1]
 
 
 def replica_train_s(costs: Training, lengths: IntArray) -> float:

@@ -65,7 +65,7 @@ def swapped(first, second, *, elastic, free=False, **more):
     given = {**ASYNC, "costs": COSTS, "tools": Tools(mean_s=2.0, sigma=0.3, on_workers=False), "turns": 3}
     world = make_world(make_task(elastic=elastic, **{**given, **more}), free=False)
     roles = [hold(world, "rl", **each) for each in (first, second)]
-    return simulate(world, Swap(*roles, moves_free=free), 0)
+    return simulate(world, Swap(*roles, moves_free=free), 0, keep_stages=True)
 
 
 MORE_TRAINING = ({"rollout": [1] * 6, "train": [1]}, {"rollout": [1] * 4, "train": [1] * 3})
@@ -132,3 +132,11 @@ def test_a_trajectory_that_resumes_generates_only_what_is_left():
     assert second.next_s() == pytest.approx(at + seconds)
     second.step()
     assert (trajectory.done_turns, trajectory.context) == (1, 600.0)
+
+
+def test_pictures_count_replicas_that_stay_once():
+    """A change settles what replicas have used; what looks note must grow to the total, and never beyond."""
+    record = swapped(*MORE_TRAINING, elastic=ELASTIC)
+    seen = [each.busy_gpu_s for each in record.rollouts]
+    assert seen == sorted(seen)
+    assert seen[-1] == pytest.approx(record.busy_gpu_s["rl", "rollout"])
