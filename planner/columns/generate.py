@@ -26,7 +26,7 @@ from libra_plan.planner.columns.shared import shared_phases
 from libra_plan.planner.plan import Column, MemoryMode
 from libra_plan.planner.problem import Task
 
-__all__ = ["ColumnTable", "columns_of"]
+__all__ = ["ColumnTable", "Draft", "columns_of"]
 
 Phases = tuple[tuple[PoolOption, ...], ...]
 Blocks = tuple[tuple[str, int, int], ...]
@@ -37,7 +37,7 @@ _MOST_KEPT = 2_000
 
 
 @dataclass(frozen=True, slots=True)
-class _Draft:
+class Draft:
     """A way to run the task before it is a column: phases of pool options on blocks.
 
     `cores` and `host_mib` are of the whole column; `even` when each of its GPUs takes as much.
@@ -65,7 +65,7 @@ class ColumnTable:
     """
 
     task: Task
-    drafts: tuple[_Draft, ...]
+    drafts: tuple[Draft, ...]
     dropped: int
     exact: bool
 
@@ -93,16 +93,23 @@ class ColumnTable:
         return tuple(self.column(number) for number in range(len(self)))
 
 
-def columns_of(task: Task, cluster: Cluster, *, hosts_bind: bool = True) -> ColumnTable:
+def columns_of(
+    task: Task,
+    cluster: Cluster,
+    *,
+    hosts_bind: bool = True,
+    rooms: Mapping[str, ClassCapacity] | None = None,
+) -> ColumnTable:
     """Generate every column of a task that no other one beats.
 
     A column is dropped when another is as fast, fits wherever it fits, and needs no more CPU cores
     and host memory. Where a pool goes matters for tasks with pinned or excluded GPUs, and when
     nodes may run out of cores or host memory (`hosts_bind`): columns of different shapes are then
-    compared only where every GPU takes as much, unless that leaves too many of them.
+    compared only where every GPU takes as much, unless that leaves too many of them. `rooms` is what
+    the cluster has (`capacities`), for whoever asks of many tasks.
     """
     by_id = any(role.pinned_gpus or role.excluded_gpus for role in task.gpu_roles)
-    maker = _Maker(task, capacities(cluster))
+    maker = _Maker(task, capacities(cluster) if rooms is None else rooms)
     shapes = [shape for shape in any_shapes_of(task) if len(shape) == 1 or not by_id]
     matters = by_id or (hosts_bind and _takes_host(task))
     if matters and maker.combinations(shapes) <= _MOST_COMBINATIONS:
@@ -121,7 +128,7 @@ def columns_of(task: Task, cluster: Cluster, *, hosts_bind: bool = True) -> Colu
     return _table(task, kept, len(found), exact=not matters)
 
 
-def _table(task: Task, kept: list[_Draft], made: int, *, exact: bool) -> ColumnTable:
+def _table(task: Task, kept: list[Draft], made: int, *, exact: bool) -> ColumnTable:
     kept.sort(key=lambda draft: (draft.seconds, draft.gpus, draft.blocks))
     return ColumnTable(task, tuple(kept), made - len(kept), exact)
 
@@ -171,7 +178,7 @@ class _Maker:
         counts = (prod(len(self.of_any_class(pool)) for pool in pools) for pools in one_phase)
         return max(counts, default=0)
 
-    def drafts(self, shape: Shape, *, pool_by_pool: bool) -> Iterator[_Draft]:
+    def drafts(self, shape: Shape, *, pool_by_pool: bool) -> Iterator[Draft]:
         """Make the drafts of one shape that there is room for."""
         if len(shape) == 1:
             found = self._one_phase(shape, pool_by_pool)
@@ -233,7 +240,7 @@ class _Maker:
                 time_s = sum(float(each[row]) for each, row in zip(seconds, rows, strict=True))
                 yield phases, ((name, block_gpus, number),), time_s
 
-    def undominated(self, drafts: Sequence[_Draft]) -> list[_Draft]:
+    def undominated(self, drafts: Sequence[Draft]) -> list[Draft]:
         """Keep drafts that no other beats in time, blocks of every size, cores and host memory.
 
         Those of even drafts are compared by the GPU too, since a node may have little for each.
@@ -251,7 +258,7 @@ class _Maker:
         return [drafts[number] for number in undominated(np.column_stack(columns).astype(np.float64))]
 
 
-def _draft(task: Task, phases: Phases, blocks: Blocks, seconds: float) -> _Draft:
+def _draft(task: Task, phases: Phases, blocks: Blocks, seconds: float) -> Draft:
     each = [[option.pool for option in phase] for phase in phases]
     if len(each) == 1:
         (pools,) = each
@@ -263,10 +270,10 @@ def _draft(task: Task, phases: Phases, blocks: Blocks, seconds: float) -> _Draft
         host = gpus * sum(max(pool.host_memory_mib_per_gpu for pool in pools) for pools in each)
     even = len(each) > 1 or len({(p.cpu_cores_per_gpu, p.host_memory_mib_per_gpu) for p in each[0]}) == 1
     handover_s = task.sync_s if sum(len(phase) for phase in phases) > 1 else 0.0
-    return _Draft(phases, blocks, seconds + handover_s, cores, host, even)
+    return Draft(phases, blocks, seconds + handover_s, cores, host, even)
 
 
-def _needs(drafts: Sequence[_Draft], full_node_gpus: Mapping[str, int]) -> NDArray[np.int64]:
+def _needs(drafts: Sequence[Draft], full_node_gpus: Mapping[str, int]) -> NDArray[np.int64]:
     """Measure blocks class by class, shape (drafts, classes × sizes)."""
     kinds = sorted({(name, size) for draft in drafts for name, size, _ in draft.blocks})
     at = {kind: number for number, kind in enumerate(kinds)}

@@ -21,7 +21,7 @@ from libra_plan.planner.columns.pareto import Front, insert
 from libra_plan.planner.plan import MemoryMode, Pool, RoleChoice
 from libra_plan.planner.problem import Role, StageOption
 
-__all__ = ["PoolOption", "pool_options", "role_options"]
+__all__ = ["PoolOption", "pool_options", "pools_made", "role_options"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,7 @@ def _pools_of_block(
                 continue  # has had its pool, which is never padded
             if max(option.layout.gpus_per_replica for option in chosen) < block_gpus:
                 continue  # a pool of smaller blocks
-            for made in _pool(roles, chosen, block_gpus, blocks, capacity, between_phases):
+            for made in pools_made(roles, chosen, block_gpus, blocks, capacity, between_phases):
                 insert(best, (more, *_pool_measures(made, between_phases, apart), *made.splitting), made)
         found += [option for _, option in best if option.pool.blocks == blocks]
     return found
@@ -222,7 +222,7 @@ def _by_blocks_needed(
     return needed
 
 
-def _pool(
+def pools_made(
     roles: Sequence[Role],
     choice: Sequence[StageOption],
     block_gpus: int,

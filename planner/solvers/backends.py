@@ -1,6 +1,7 @@
 """The master's solvers behind one call: CP-SAT, or HiGHS and CBC through PuLP.
 
 All get the same tasks, rows and values and answer in the same words, so that one can check another.
+Thousands of candidates are first narrowed by prices (`milp_wide`).
 """
 
 from __future__ import annotations
@@ -12,7 +13,10 @@ from libra_plan.planner.solvers.base import Backend, SolveParams
 from libra_plan.planner.solvers.rows import At, Choice, Row
 from libra_plan.planner.solvers.worth import TaskCandidates
 
-__all__ = ["MasterResult", "maximise"]
+__all__ = ["MANY", "MasterResult", "are_many", "bound_name", "maximise"]
+
+MANY = 2_000
+"""Candidates up to which CP-SAT over all of them proves more, sooner."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +30,18 @@ class MasterResult:
     bound: float
     optimal: bool
     infeasible: bool = False
+
+
+def are_many(tasks: Sequence[TaskCandidates], params: SolveParams) -> bool:
+    """Tell whether candidates are narrowed by prices first, which no deterministic second counts."""
+    if params.solver is not Backend.CP_SAT or params.deterministic:
+        return False
+    return sum(len(each.candidates) for each in tasks) > MANY
+
+
+def bound_name(tasks: Sequence[TaskCandidates], params: SolveParams) -> str:
+    """Name who proves what `maximise` answers."""
+    return "prices" if are_many(tasks, params) else params.solver.value
 
 
 def maximise(
@@ -44,7 +60,9 @@ def maximise(
     `params.solver` says by which solver. `known_bound` (the LP's) lets the search stop as soon as it
     is near enough. `reported`: the values are the policy's objective, so whoever looks on is told.
     """
-    if params.solver is Backend.CP_SAT:
+    if are_many(tasks, params):
+        from libra_plan.planner.solvers.milp_wide import maximise as ask
+    elif params.solver is Backend.CP_SAT:
         from libra_plan.planner.solvers.cpsat import maximise as ask  # a solver nobody asks for
     else:
         from libra_plan.planner.solvers.milp import maximise as ask  # is not loaded

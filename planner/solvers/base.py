@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from libra_plan.errors import NoPlanError, TimeLimitError
+from libra_plan.planner.columns.keeping import ColumnFolder
 from libra_plan.planner.plan import Plan
 from libra_plan.planner.solvers.watch import Watch
 
@@ -47,6 +48,8 @@ class SolveParams:
     solver: Backend = Backend.CP_SAT
     work: Work | None = field(default=None, compare=False)
     """Where solver calls add up what they do; a deterministic solve ends by it. `solve` makes one."""
+    columns: ColumnFolder | None = field(default=None, compare=False)
+    """Where the columns of tasks are kept from one solve to the next."""
     watch: Watch | None = field(default=None, compare=False)
     """Whoever looks on, and may end the search early."""
 

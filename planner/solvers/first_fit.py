@@ -146,7 +146,11 @@ def _place_item(
 
     left = item.blocks
     while left:
-        fitting = [name for name, room in rooms.items() if room.holds(item, item.block_gpus)]
+        fitting = [
+            name
+            for name, room in rooms.items()
+            if room.gpus[item.gpu_class] and room.holds(item, item.block_gpus)
+        ]
         if not fitting:
             return False
         several = home.rest[item.gpu_class] >= full

@@ -139,10 +139,7 @@ class Search:
     def until_placed(self, choose: Callable[[], MasterResult]) -> tuple[MasterResult, Placed | None]:
         """Ask for the best choice, cut it when it cannot be placed, and ask again."""
         while True:
-            result = choose()
-            if self.doubts or (self.cuts and not all(each.exact for each in self.tasks)):
-                # a dropped column might be placed where the one that was cut for it cannot
-                result = replace(result, bound=math.inf, optimal=False, infeasible=False)
+            result = self.believed(choose())
             if result.choice is None:
                 return result, None
             placed = self.place(result.choice)
@@ -157,6 +154,13 @@ class Search:
             self.cuts += 1
             if self.ended:
                 return MasterResult(None, result.bound, optimal=False), None
+
+    def believed(self, result: MasterResult) -> MasterResult:
+        """Take from an answer what is not proven, since choices were cut that a dropped column might save."""
+        if self.doubts or (self.cuts and not all(each.exact for each in self.tasks)):
+            # a dropped column might be placed where the one that was cut for it cannot
+            return replace(result, bound=math.inf, optimal=False, infeasible=False)
+        return result
 
     def _smallest_conflict(self, choice: Choice) -> Choice:
         """Drop tasks from an unplaceable choice as long as it stays unplaceable."""

@@ -221,12 +221,16 @@ def _blocks_by_item(
             size = items[number].block_gpus
             result[number] += [tuple(here[at : at + size]) for at in range(0, len(here) - size + 1, size)]
             left[node.id] = [gpu for gpu in left[node.id] if gpu not in gpus]
+    nodes_of: dict[int, list[str]] = {}
+    for number, name in assigned.blocks:
+        nodes_of.setdefault(number, []).append(name)
     order = sorted(range(len(items)), key=lambda n: (-items[n].block_gpus, n))
     for number in order:
         item = items[number]
         if number in assigned.gpus:
             continue
-        nodes = _by_span(cluster, assigned.whole_nodes.get(number, ()))
+        whole = assigned.whole_nodes.get(number, ())
+        nodes = _by_span(cluster, whole) if whole else []
         per_block = max(1, len(nodes) // item.blocks)
         for at in range(0, len(nodes), per_block):
             group = nodes[at : at + per_block]
@@ -235,22 +239,23 @@ def _blocks_by_item(
             )
             for name in group:
                 left[name] = [gpu for gpu in left[name] if not _is(cluster, gpu, item)]
-        for node_ in cluster:
-            blocks = assigned.blocks.get((number, node_.id), 0)
-            if blocks:
-                found = _take(cluster, left[node_.id], item, blocks)
-                result[number] += found
-                taken = {gpu for block in found for gpu in block}
-                left[node_.id] = [gpu for gpu in left[node_.id] if gpu not in taken]
+        for name in sorted(nodes_of.get(number, ()), key=cluster.order_of.__getitem__):
+            found = _take(cluster, left[name], item, assigned.blocks[number, name])
+            result[number] += found
+            taken = {gpu for block in found for gpu in block}
+            left[name] = [gpu for gpu in left[name] if gpu not in taken]
     return result
 
 
 def _by_span(cluster: Cluster, nodes: Sequence[str]) -> list[str]:
     """Sort whole nodes so that those a block is made of are in one NVLink domain, and near each other."""
-    spans = list(dict.fromkeys(cluster.span_of.values()))
+    spans = {span: number for number, span in enumerate(dict.fromkeys(cluster.span_of.values()))}
     racks = [None, *cluster.racks]
-    order = {node.id: (spans.index(cluster.span_of[node.id]), racks.index(node.rack)) for node in cluster}
-    return sorted(nodes, key=order.__getitem__)
+
+    def place(node: str) -> tuple[int, int]:
+        return spans[cluster.span_of[node]], racks.index(cluster.node_of[node].rack)
+
+    return sorted(nodes, key=place)
 
 
 def _is(cluster: Cluster, gpu: GpuId, item: Item) -> bool:

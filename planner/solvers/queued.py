@@ -26,7 +26,7 @@ from libra_plan.models.topology import Cluster
 from libra_plan.planner.columns.capacity import capacities
 from libra_plan.planner.plan import QueuedTask
 from libra_plan.planner.problem import Task
-from libra_plan.planner.solvers.backends import maximise
+from libra_plan.planner.solvers.backends import are_many, maximise
 from libra_plan.planner.solvers.host_room import NO_ROOM
 from libra_plan.planner.solvers.master import Search
 from libra_plan.planner.solvers.rows import At, Choice, Row, must_run_row
@@ -46,7 +46,9 @@ def queued_tasks(search: Search, choice: Choice, asked: Search | None) -> list[Q
     """Give every task that is not chosen its code and reason; `asked` answers what running it would cost."""
     found: list[QueuedTask] = []
     waiting = len(search.tasks) - len(choice)
-    weighed = _WEIGHED if search.focus is not None and waiting > _WEIGHED else 0  # a solve each takes long
+    many = search.focus is not None or are_many(search.tasks, search.params)
+    weighed = _WEIGHED if many and waiting > _WEIGHED else 0  # a solve each takes long
+    below = _below_tiers(search, choice)
     alone: dict[object, bool] = {}
     ends = search.budget.clock() + _EXPLAIN_ALL_S
 
@@ -58,6 +60,8 @@ def queued_tasks(search: Search, choice: Choice, asked: Search | None) -> list[Q
         if t in choice or t in jointly or each.members:
             continue
         told = _cannot_run(search.problem.cluster, each.task) if not each.candidates else _no_host(search, t)
+        if told is None and t in below:
+            told = _blocked(search, t, "tier")
         if told is None and asked is not None and weighed >= _WEIGHED:
             told = _outweighed(asked, t, alone)
         if (
@@ -209,13 +213,13 @@ def _not_worth_it(each: TaskCandidates, t: int, choice: Choice, search: Search |
     if forced.choice is None:
         code = _blocking(search, must_run)
         if code is not None:
-            return QueuedTask(name, code, f"{name}: {_BLOCKED[code].format(smallest=smallest)}")
+            return _blocked(search, t, code)
         if forced.infeasible and _alone_unplaceable(search, t):
             return QueuedTask(name, "cpu", f"{name}: {_ALONE}")
         return QueuedTask(name, "capacity", f"{name}: needs {counted(smallest, 'GPU')}; none could be placed")
     now = sum(search.tasks[u].candidates[c].worth for u, c in choice.items())
     if _only_money_is_missing(search, must_run, worth, now):
-        return QueuedTask(name, "budget", f"{name}: {_BLOCKED['budget'].format(smallest=smallest)}")
+        return _blocked(search, t, "budget")
     then = sum(search.tasks[u].candidates[c].worth for u, c in forced.choice.items())
     if now - then <= 5e-4:
         return QueuedTask(
@@ -236,6 +240,36 @@ def _not_worth_it(each: TaskCandidates, t: int, choice: Choice, search: Search |
         f"plan would then be worth {then:.3f} instead of {now:.3f}; {_FIRST}, or let --policy max-min "
         "serve everybody",
     )
+
+
+def _blocked(search: Search, t: int, code: str) -> QueuedTask:
+    """Tell whose promise leaves a task no room."""
+    each = search.tasks[t]
+    smallest = min(entry.column.gpus for entry in each.candidates)
+    return QueuedTask(each.task.id, code, f"{each.task.id}: {_BLOCKED[code].format(smallest=smallest)}")
+
+
+def _below_tiers(search: Search, choice: Choice) -> set[int]:
+    """List the tasks that find no room beside what higher tiers have, whatever else would wait.
+
+    Sums prove that without a solve; where tasks keep other promises, too, those are asked.
+    """
+    settled = [next(iter(row.coefficients)) for row in search.rows if row.code == "tier"]
+    if any(row.code not in ("", "tier") for row in search.rows):
+        return set()
+    found: set[int] = set()
+    for row in search.rows if settled else ():
+        used = sum(row.coefficients.get(at, 0.0) for at in settled)
+        if row.code or row.limit < 0 or used == 0.0:
+            continue
+        least: dict[int, float] = {}
+        for t, each in enumerate(search.tasks):
+            if t not in choice and each.candidates:
+                least[t] = min(row.coefficients.get((t, c), 0.0) for c in range(len(each.candidates)))
+        found |= {
+            t for t, need in least.items() if row.limit * (1 + 1e-9) < used + need and need <= row.limit
+        }
+    return found
 
 
 _FIRST = "add GPUs, or give it a smaller `tier` than the others under --policy priority"

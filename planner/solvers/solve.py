@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from libra_plan.planner.columns.known import KnownColumns
 from libra_plan.planner.plan import Plan
 from libra_plan.planner.problem import Problem
 from libra_plan.planner.solvers.assemble import plan_of
@@ -39,12 +40,20 @@ def solve(
     work = params.work or Work()
     params = replace(params, work=work)
     ends = Budget.of(params.time_limit_s, clock, work)
+    known = KnownColumns(params.columns)
     stages: list[Stage] = []
     for number, part in enumerate(parts):
         left = len(parts) - number
         budget = ends if left == 1 else ends.part(left)
         ask = Ask(
-            problem, shares_of or problem, part, params, budget, hint, other_than if left == 1 else None
+            problem,
+            shares_of or problem,
+            part,
+            params,
+            budget,
+            hint,
+            other_than if left == 1 else None,
+            known,
         )
         stages.append(solve_stage(ask, rule, _last_placed(stages)))
     last = _last_placed(stages)

@@ -10,8 +10,10 @@ from dataclasses import dataclass, replace
 
 from libra_plan.errors import WorkloadError
 from libra_plan.planner.columns.joint import JointTask
+from libra_plan.planner.columns.known import KnownColumns
 from libra_plan.planner.plan import Plan, QueuedTask
 from libra_plan.planner.problem import Policy, Problem
+from libra_plan.planner.solvers import backends
 from libra_plan.planner.solvers.backends import maximise
 from libra_plan.planner.solvers.base import SolveParams
 from libra_plan.planner.solvers.baselines import equal_split, fits_rows, greedy, keep_running
@@ -28,7 +30,6 @@ from libra_plan.planner.solvers.worth import PricedTask, TaskCandidates, priced_
 
 __all__ = ["Ask", "Stage", "solve_stage"]
 
-_MANY = 2_000  # columns; up to here CP-SAT over all of them proves more, sooner
 _MOST_JOINT = 20_000  # columns, of which some are of several tasks; column generation knows none of those
 _NO_LIMIT_S = 1e6  # a deterministic solve ends by its gap, not by the clock
 
@@ -44,6 +45,7 @@ class Ask:
     budget: Budget
     hint: Plan | None
     other_than: Plan | None
+    known: KnownColumns
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,7 @@ def _search(ask: Ask, before: Stage | None, *, all_stay: bool = True) -> tuple[S
     fixed = _fixed(before)
     known = ask.part | {each.task.id for each in fixed}
     problem = _only(ask.problem, known)
-    priced = priced_tasks(problem, _only(ask.shares_of, ask.part), ask.part)
+    priced = priced_tasks(problem, _only(ask.shares_of, ask.part), ask.part, ask.known)
     focused = None if fixed else (_stays(ask, priced) if all_stay else None) or _focus(ask, priced)
     if focused is None:
         tasks = [*fixed, *(each.candidates() for each in priced)]
@@ -135,7 +137,7 @@ def _focus(ask: Ask, priced: Sequence[PricedTask]) -> Focus | None:
     if any(each.members for each in priced):
         _refuse_very_many(priced)
         return None
-    if not _only_sums(problem, priced) or sum(map(len, priced)) <= _MANY:
+    if not _only_sums(problem, priced) or sum(map(len, priced)) <= backends.MANY:
         return None
 
     def told(objective: float, bound: float, gap: float, seconds: float) -> None:

@@ -20,6 +20,7 @@ import numpy as np
 from libra_plan.models.topology import Cluster, GpuId
 from libra_plan.planner.columns import ColumnTable, columns_of
 from libra_plan.planner.columns.capacity import ClassCapacity, block_rooms, capacities
+from libra_plan.planner.columns.known import KnownColumns
 from libra_plan.planner.columns.needs import block_needs, gpus_in_blocks, host_needs
 from libra_plan.planner.plan import Column
 from libra_plan.planner.problem import LEAST_KEPT, HeldTask, Problem, Role, Task
@@ -170,46 +171,33 @@ class PricedTask:
 
 
 def priced_tasks(
-    problem: Problem, shares_of: Problem, among: Iterable[str] | None = None
+    problem: Problem,
+    shares_of: Problem,
+    among: Iterable[str] | None = None,
+    known: KnownColumns | None = None,
 ) -> list[PricedTask]:
     """Generate every task's columns and price what it holds; alike tasks are generated once.
 
     Fair shares are those of `shares_of`, nearly always the problem itself. `among` names the tasks
-    that are priced, all unless given. Tasks that may run jointly come last, as one each.
+    that are priced, all unless given. Tasks that may run jointly come last, as one each. `known` holds
+    columns that were made before.
     """
     held_tasks = {held.task: held for held in problem.running}
     bind = hosts_may_bind(problem)
-    known: dict[tuple[Task, str], ColumnTable] = {}
-
-    def table(task: Task, cluster: Cluster, name: str) -> ColumnTable:
-        alike = Task(
-            "",
-            1.0,
-            task.roles,
-            task.coupling,
-            task.arrangements,
-            sync_s=task.sync_s,
-            min_gpus=task.min_gpus,
-            max_gpus=task.max_gpus,
-            roles_fill_pools=task.roles_fill_pools,
-        )
-        if (alike, name) not in known:
-            known[alike, name] = columns_of(alike, cluster, hosts_bind=bind)
-        return replace(known[alike, name], task=task)
-
+    known = KnownColumns() if known is None else known
     priced = []
     wanted = None if among is None else set(among)
-    rooms = capacities(problem.cluster)
-    where = "own" if shares_of.cluster is problem.cluster else "shares"
+    rooms = known.rooms(problem.cluster)
     for task in problem.tasks:
         if wanted is not None and task.id not in wanted:
             continue
-        columns = table(task, problem.cluster, "own")
+        columns = known.of(task, problem.cluster, hosts_bind=bind)
         share = fair_share_gpus(shares_of, task)
         reference = None
         if shares_of is not problem:
             there = shares_of.task_of.get(task.id, task)
-            reference = reference_steps_per_s(table(there, shares_of.cluster, where), share)
+            columns_there = known.of(there, shares_of.cluster, hosts_bind=bind)
+            reference = reference_steps_per_s(columns_there, share)
         if reference is None:  # a task that cannot run there is held against itself
             reference = reference_steps_per_s(columns, share)
         held = held_tasks.get(task.id)

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from libra_plan.planner.plan import Pass
 from libra_plan.planner.problem import Problem
-from libra_plan.planner.solvers.backends import MasterResult, maximise
+from libra_plan.planner.solvers.backends import MasterResult, are_many, bound_name, maximise
 from libra_plan.planner.solvers.master import Placed, Search
 from libra_plan.planner.solvers.rows import At, Choice, Row
 
-__all__ = ["BestRates", "Outcome", "Rule", "ask", "most", "normalised", "report", "total_worth", "worths"]
+__all__ = [
+    "BestRates",
+    "Outcome",
+    "Rule",
+    "ask",
+    "most",
+    "normalised",
+    "prover",
+    "report",
+    "total_worth",
+    "wide",
+    "worths",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +70,16 @@ class Rule(Protocol):
         """Give what choices are compared by; larger is better."""
 
 
+def wide(search: Search) -> bool:
+    """Tell whether the master finds prices for all rows itself."""
+    return are_many(search.tasks, search.params)
+
+
+def prover(search: Search) -> str:
+    """Name who proves the bounds of `ask`."""
+    return bound_name(search.tasks, search.params)
+
+
 def worths(search: Search) -> dict[At, float]:
     """Map every candidate to its worth."""
     return {
@@ -85,6 +108,7 @@ def ask(
     hint: Choice | None,
     known_bound: float | None = None,
     reported: bool = False,
+    limit_s: float = math.inf,
 ) -> MasterResult:
     """Ask the master for the choice of the largest value that keeps all rows and promises."""
     return maximise(
@@ -92,7 +116,7 @@ def ask(
         [*search.rows, *promises],
         values,
         search.params,
-        limit_s=search.step_s(),
+        limit_s=min(limit_s, search.step_s()),
         hint=hint,
         known_bound=known_bound,
         reported=reported,

@@ -15,6 +15,7 @@ from libra_plan.planner.solvers.rows import Choice, Row, must_row
 __all__ = ["keep_deadlines", "slack_of", "wanted_steps_per_s"]
 
 _SAME = 1e-9
+_PLAN = 0.7  # of the time, for the plan: what missed deadlines might have had is told as far as the rest goes
 
 
 def wanted_steps_per_s(task: Task, *, moved: bool) -> float:
@@ -44,8 +45,19 @@ def keep_deadlines(search: Search, hint: Choice | None) -> tuple[dict[int, BestR
             return {}, placed.choice
     met, best = most(search, good, hint)
     search.rows += [_row(search, t, good[t]) for t in met]
-    missed = {t: BestRates(_best_alone(search, t), _best_beside(search, t)) for t in wanted if t not in met}
+    missed = _best_rates(search, [t for t in wanted if t not in met])
     return missed, best.choice if best else None
+
+
+def _best_rates(search: Search, tasks: Iterable[int]) -> dict[int, BestRates]:
+    """Find the best rate of each task, within a part of the time: the plan comes first."""
+    ends_s = _PLAN * search.step_s()
+    return {
+        t: BestRates(_best_alone(search, t), _best_beside(search, t))
+        if search.step_s() >= ends_s
+        else BestRates(None, None)
+        for t in tasks
+    }
 
 
 def _row(search: Search, t: int, good: tuple[int, ...]) -> Row:

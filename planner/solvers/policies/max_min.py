@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from libra_plan.planner.problem import Problem
+from libra_plan.planner.solvers.backends import MasterResult
 from libra_plan.planner.solvers.lp import lp_worst_bound
 from libra_plan.planner.solvers.master import Placed, Search
 from libra_plan.planner.solvers.policies.aging import run_overdue
-from libra_plan.planner.solvers.policies.base import Outcome, ask, normalised, report, total_worth, worths
+from libra_plan.planner.solvers.policies.base import (
+    Outcome,
+    ask,
+    normalised,
+    prover,
+    report,
+    total_worth,
+    wide,
+    worths,
+)
 from libra_plan.planner.solvers.policies.requirements import require
 from libra_plan.planner.solvers.rows import Choice, Row, count_row
 
 __all__ = ["MaxMin"]
+
+_LEVELS = 0.3  # of the time is kept for the sum, however many levels are left
+_PART = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,18 +66,19 @@ def _leximin(search: Search, hint: Choice | None) -> Outcome:
     """
     able = [t for t, each in enumerate(search.tasks) if each.candidates]
     bounds: dict[str, float] = {}
-    relaxed = lp_worst_bound(search.tasks, search.rows, able)
+    relaxed = None if wide(search) else lp_worst_bound(search.tasks, search.rows, able)
     if relaxed is not None:
         bounds["lp"] = relaxed
     report(search, None, relaxed)
     promises: tuple[Row, ...] = ()
     placed: Placed | None = None
     below = 0
-    while below < len(able) and not search.ended:
+    levels_end_s = _LEVELS * search.step_s()
+    while below < len(able) and not search.ended and (below == 0 or search.step_s() > levels_end_s):
         ceiling = relaxed if below == 0 else None
-        level, bound, found = _highest_level(search, len(able) - below, promises, ceiling)
+        level, bound, found = _highest_level(search, len(able) - below, promises, ceiling, placed)
         if below == 0:
-            bounds[search.params.solver.value] = bound
+            bounds[prover(search)] = bound
             report(search, level, bound)
         if found is not None:
             promises = (*promises, count_row(search.tasks, level, len(able) - below))
@@ -85,35 +100,67 @@ def _just_above(level: float) -> float:
 
 
 def _highest_level(
-    search: Search, tasks: int, promises: tuple[Row, ...], ceiling: float | None
+    search: Search, tasks: int, promises: tuple[Row, ...], ceiling: float | None, known: Placed | None
 ) -> tuple[float, float, Placed | None]:
     """Find the highest level that so many tasks reach, by bisection over the levels there are.
 
     Returns (level, bound, placed choice). What a task reaches is one of finitely many values, so a
-    level proven out of reach bounds the answer by the next lower value.
+    level proven out of reach bounds the answer by the next lower value. `known` is a choice that keeps
+    the promises: from what it reaches on, steps double until one is too long. Only the choice of the
+    highest level is placed; where it cannot be, what is below is looked at again.
     """
     levels = sorted({entry.normalised for each in search.tasks for entry in each.candidates})
     if ceiling is not None:
         levels = [level for level in levels if level <= ceiling]
-    low, high = 0, len(levels)  # levels[:low] are reached, levels[high:] are not
-    best: Placed | None = None
-    proven = True
-    while low < high:
-        if search.ended:
-            proven = False
-            break
-        middle = (low + high) // 2
-        demand = (*promises, count_row(search.tasks, levels[middle], tasks))
-        result, placed = search.until_placed(lambda demand=demand: ask(search, {}, demand, None))  # type: ignore[misc]
-        if placed is None:
-            proven &= result.infeasible
-            high = middle
-            continue
-        best = placed
-        reached = normalised(search, placed.choice)[-tasks]
-        low = max(middle + 1, sum(1 for level in levels if level <= reached))
-    level = levels[low - 1] if low else 0.0
-    return level, level if proven else (levels[-1] if levels else 0.0), best
+    low, high, proven = 0, len(levels), len(levels)  # levels[:low] are reached, levels[proven:] cannot be
+    best, step = known, 1 if known is not None else len(levels)
+    if known is not None:
+        low = _reached(levels, search, known.choice, tasks)
+    chosen: MasterResult | None = None  # reaches levels[:low], and is not placed yet
+    while not search.ended and (low < high or chosen is not None):
+        if low < high:
+            middle = min(low + step - 1, (low + high) // 2)
+            result = search.believed(_any(search, _demand(search, promises, levels[middle], tasks)))
+            if result.choice is not None:
+                chosen, step = result, 2 * step
+                low = max(middle + 1, _reached(levels, search, result.choice, tasks))
+            else:
+                high, step = middle, len(levels)
+        else:
+            result, placed = _placed(search, _demand(search, promises, levels[low - 1], tasks), chosen)
+            if placed is not None:
+                return levels[low - 1], levels[proven - 1], placed
+            chosen, high, low = (
+                None,
+                low - 1,
+                0 if best is None else _reached(levels, search, best.choice, tasks),
+            )
+        proven = min(proven, high) if result.infeasible else proven
+    reached = 0 if best is None else _reached(levels, search, best.choice, tasks)
+    return levels[reached - 1] if reached else 0.0, levels[proven - 1] if proven else 0.0, best
+
+
+def _demand(search: Search, promises: tuple[Row, ...], level: float, tasks: int) -> tuple[Row, ...]:
+    return (*promises, count_row(search.tasks, level, tasks))
+
+
+def _any(search: Search, demand: tuple[Row, ...]) -> MasterResult:
+    """Ask for any choice; where there are many candidates a level is not worth all the time there is."""
+    return ask(search, {}, demand, None, limit_s=_PART * search.step_s() if wide(search) else math.inf)
+
+
+def _placed(
+    search: Search, demand: tuple[Row, ...], chosen: MasterResult | None
+) -> tuple[MasterResult, Placed | None]:
+    """Place a choice, or another one that keeps the demand."""
+    known = [chosen] if chosen is not None else []
+    return search.until_placed(lambda: known.pop() if known else _any(search, demand))
+
+
+def _reached(levels: Sequence[float], search: Search, choice: Choice, tasks: int) -> int:
+    """Count the levels that so many tasks reach in a choice."""
+    reached = normalised(search, choice)[-tasks]
+    return sum(1 for level in levels if level <= reached)
 
 
 def _most_above(

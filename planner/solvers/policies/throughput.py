@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from libra_plan.planner.problem import Problem
 from libra_plan.planner.solvers.lp import lp_bound
 from libra_plan.planner.solvers.master import Search
-from libra_plan.planner.solvers.policies.base import Outcome, ask, report, total_worth, worths
+from libra_plan.planner.solvers.policies.base import Outcome, ask, prover, report, total_worth, wide, worths
 from libra_plan.planner.solvers.policies.requirements import require
 from libra_plan.planner.solvers.rows import Choice
 
@@ -43,7 +43,7 @@ def best_sum(search: Search, hint: Choice | None) -> Outcome:
     if search.focus is not None:
         return _near_focus(search, search.focus.bound, hint or {})
     bounds: dict[str, float] = {}
-    relaxed = lp_bound(search.tasks, search.rows)
+    relaxed = None if wide(search) else lp_bound(search.tasks, search.rows)
     if relaxed is not None:
         bounds["lp"] = relaxed
     report(search, None, relaxed)
@@ -51,7 +51,7 @@ def best_sum(search: Search, hint: Choice | None) -> Outcome:
         lambda: ask(search, worths(search), (), hint, known_bound=relaxed, reported=True)
     )
     if result.bound < float("inf") and not result.infeasible:
-        bounds[search.params.solver.value] = result.bound
+        bounds[prover(search)] = result.bound
     return Outcome(placed, bounds, (), result.infeasible)
 
 

@@ -7,7 +7,7 @@ from oracle import best_throughput
 from random_problems import random_problem, with_running
 
 from libra_plan.planner.problem import Problem
-from libra_plan.planner.solvers import stages
+from libra_plan.planner.solvers import backends
 from libra_plan.planner.solvers.base import SolveParams
 from libra_plan.planner.solvers.solve import solve
 from libra_plan.planner.verify import verify
@@ -31,7 +31,7 @@ def _check(problem: Problem, name: str) -> None:
 @pytest.mark.parametrize("first", range(0, 60, EACH))
 def test_the_bound_over_few_columns_holds_for_all(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The bound comes from prices that no column beats; an oracle that tries everything must agree."""
-    monkeypatch.setattr(stages, "_MANY", 0)
+    monkeypatch.setattr(backends, "MANY", 0)
     for seed in range(first, first + EACH):
         _check(random_problem(seed), f"seed {seed}")
 
@@ -39,7 +39,7 @@ def test_the_bound_over_few_columns_holds_for_all(first: int, monkeypatch: pytes
 @pytest.mark.parametrize("first", range(900, 930, EACH))
 def test_a_running_plan_is_among_the_few(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kept placements are columns of their own, and an unchanged problem moves nothing."""
-    monkeypatch.setattr(stages, "_MANY", 0)
+    monkeypatch.setattr(backends, "MANY", 0)
     for seed in range(first, first + EACH):
         problem = random_problem(seed)
         plan = solve(problem, SolveParams(gap=1e-6, time_limit_s=20.0)).plan

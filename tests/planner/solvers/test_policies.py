@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
@@ -14,11 +14,11 @@ from policy_problems import each_task, held_by, lab, option, problems, task, wit
 from libra_plan.errors import ClusterError
 from libra_plan.planner.plan import Plan
 from libra_plan.planner.problem import Deadline, Policy, Problem, Quota
+from libra_plan.planner.solvers import backends
 from libra_plan.planner.solvers.base import Backend, SolveParams
 from libra_plan.planner.solvers.solve import solve
 from libra_plan.planner.verify import verify
 
-EXACT = SolveParams(gap=0.0, time_limit_s=20.0, deterministic=True)
 NEAR = 1e-5
 
 few = settings(
@@ -29,9 +29,22 @@ few = settings(
 )
 
 
+@pytest.fixture(scope="module", autouse=True, params=["few", "many"])
+def narrowed(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Ask everything of both masters: the one for few candidates, and the one that narrows many by prices."""
+    with pytest.MonkeyPatch.context() as patched:
+        if request.param == "many":
+            patched.setattr(backends, "MANY", 0)
+        yield
+
+
+def exact(solver: Backend = Backend.CP_SAT) -> SolveParams:
+    alike = solver is Backend.CP_SAT and backends.MANY > 0  # the others end by the clock
+    return SolveParams(gap=0.0, time_limit_s=20.0, solver=solver, deterministic=alike)
+
+
 def solved(problem: Problem, solver: Backend = Backend.CP_SAT) -> Plan:
-    alike = solver is Backend.CP_SAT  # the others end by the clock
-    plan = solve(problem, replace(EXACT, solver=solver, deterministic=alike)).plan
+    plan = solve(problem, exact(solver)).plan
     assert plan is not None
     assert verify(problem, plan) == []
     return plan
@@ -92,7 +105,7 @@ def test_removing_a_lower_tier_changes_nothing_above_it(problem: Problem, replan
     for tier in sorted({each.tier for each in problem.tasks})[:-1]:
         above = {each.id for each in problem.tasks if each.tier <= tier}
         running = tuple(held for held in problem.running if held.task in above)
-        alone = solve(replace(only(problem, above), running=running), EXACT).plan
+        alone = solve(replace(only(problem, above), running=running), exact()).plan
         kept = {} if alone is None else {each.task: each.column for each in alone.running}
         assert {each.task: each.column for each in plan.running if each.task in above} == kept
 
@@ -213,7 +226,7 @@ def test_the_budget_is_kept_and_used(problem: Problem, halves: int) -> None:
     budget = halves / 2
     asked = replace(problem, budget_per_hour=budget)
     plans = [runs for runs in every_plan(problem) if cost(problem, runs) <= budget]
-    plan = solve(asked, EXACT).plan
+    plan = solve(asked, exact()).plan
     if plan is None:
         assert best(plans) == 0.0
         return
@@ -240,11 +253,11 @@ def test_what_the_budget_does_not_pay_for_waits_for_the_budget() -> None:
     problem = Problem(lab(4), tasks, budget_per_hour=5.0)
     plan = solved(problem)
     assert [each.code for each in plan.queued] == ["budget"]
-    nothing = solve(replace(problem, budget_per_hour=3.0), EXACT)
+    nothing = solve(replace(problem, budget_per_hour=3.0), exact())
     assert nothing.plan is None
     assert "[budget]" in nothing.termination.detail
     with pytest.raises(ClusterError, match="price of every GPU class"):
-        solve(replace(problem, cluster=lab(4, prices=())), EXACT)
+        solve(replace(problem, cluster=lab(4, prices=())), exact())
 
 
 # ---------------------------------------------------------------- deadlines
@@ -348,7 +361,7 @@ def test_every_queued_task_runs_one_day(problem: Problem, policy: Policy) -> Non
     missing, waited, running = able(problem), dict.fromkeys(problem.task_of, 0.0), ()
     for _ in range(60):
         now = tuple(replace(each, waited_s=waited[each.id]) for each in tasks)
-        plan = solve(replace(problem, tasks=now, running=running), EXACT).require_plan()
+        plan = solve(replace(problem, tasks=now, running=running), exact()).require_plan()
         runs = {each.task for each in plan.running}
         waited = {name: 0.0 if name in runs else seconds + 600.0 for name, seconds in waited.items()}
         missing -= runs

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from libra_plan.planner.problem import Problem
-from libra_plan.planner.solvers import stages
+from libra_plan.planner.solvers import backends
 from libra_plan.planner.solvers.base import SolveParams
 from libra_plan.planner.solvers.colgen.fronts import MixRole, TableRole
 from libra_plan.planner.solvers.colgen.minrate import Form, MinRateTask
@@ -29,7 +29,7 @@ class _StopsAtOnce(Watch):
 @pytest.mark.parametrize("at_once", [True, False])
 def test_a_stopped_solve_over_many_columns_has_a_plan(at_once: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """At thousands of GPUs prices alone take seconds; whoever stops them gets a plan that holds."""
-    monkeypatch.setattr(stages, "_MANY", 0)
+    monkeypatch.setattr(backends, "MANY", 0)
     tables = {"a": {n: 60.0 / n**0.9 for n in range(1, 9)}, "b": {n: 40.0 / n**0.8 for n in range(1, 9)}}
     problem = Problem(table_cluster(48, 8), tuple(table_task(f"t{n}", 1.0 + n % 3, tables) for n in range(9)))
     watch = _StopsAtOnce() if at_once else Watch()
