@@ -22,7 +22,7 @@ from libra_plan.planner.handover.journal import read_journal
 from libra_plan.planner.handover.state import State, state_of
 from libra_plan.planner.handover.worker import latest_complete
 from libra_plan.planner.launch import host
-from libra_plan.planner.launch.apply import Settings
+from libra_plan.planner.launch.apply import HandOverReport, Settings, apply
 from libra_plan.planner.launch.host import GpuReport, GpuUse
 from libra_plan.planner.launch.processes import START_MARK, live_starts
 from libra_plan.planner.manifests.agents import AgentOptions
@@ -41,6 +41,8 @@ OPTIONS = AgentOptions(
     )
 )
 Placement = Mapping[str, Mapping[str, Sequence[int]]]
+OLD: Placement = {"a": {"actor": [0, 1]}, "b": {"actor": [2]}}
+NEW: Placement = {"a": {"actor": [0]}, "b": {"actor": [1, 2]}}
 
 
 @dataclass(frozen=True)
@@ -197,3 +199,21 @@ def case(folder: Path) -> Iterator[Case]:
         yield made
     finally:
         made.kill_all()
+
+
+def begin(lab: Case, placement: Placement, **more: bool) -> Manifest:
+    """Start a first plan."""
+    manifest = lab.manifest(placement, **more)
+    report = apply(manifest, folder=lab.run, dry_run=False, first=True, settings=lab.settings())
+    assert report.outcome == "new", report.reason
+    return manifest
+
+
+def move(lab: Case, manifest: Manifest, **more: object) -> HandOverReport:
+    """Hand over to another plan."""
+    return apply(manifest, folder=lab.run, dry_run=False, settings=lab.settings(**more))
+
+
+def kinds(lab: Case) -> list[type]:
+    """List the kinds of the journal's records."""
+    return [type(entry.record) for entry in read_journal(lab.run)]

@@ -146,3 +146,31 @@ class Loop:
     def gpus(self, task: str) -> int:
         held = next((each for each in self.problem.running if each.task == task), None)
         return 0 if held is None else len({g for role in held.roles for gpus in role.replicas for g in gpus})
+
+
+EAGER = policy(stay={"task_s": 0.0}, rule={"looks_up": 1, "looks_down": 1})
+
+
+def two_tasks(gpus: int = 8) -> Problem:
+    """Give two tasks that share the GPUs; the second makes more of them."""
+    return running_best(world(gpus, [scaling("a", 100.0, 0.7, gpus), scaling("b", 100.0, 0.8, gpus)]))
+
+
+def training(problem: Problem, name: str) -> Problem:
+    """Let a task's role be one that trains, so that its checkpoint counts."""
+
+    def of(task):
+        return (
+            replace(task, roles=tuple(replace(r, kind="actor_train") for r in task.roles))
+            if task.id == name
+            else task
+        )
+
+    return replace(problem, tasks=tuple(map(of, problem.tasks)))
+
+
+def shifted_world() -> Problem:
+    """Let a plan run that is far from the best: the heavier task has one GPU of eight."""
+    a, b = scaling("a", 100.0, 0.9, 8), scaling("b", 100.0, 0.9, 8)
+    running = running_best(world(8, [replace(a, min_gpus=7, max_gpus=7), replace(b, max_gpus=1)]))
+    return replace(running, tasks=(a, replace(b, weight=9.0)))
