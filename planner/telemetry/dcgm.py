@@ -16,7 +16,7 @@ import msgspec
 from libra_plan.errors import InputError
 from libra_plan.planner.telemetry.guarded import Guard
 from libra_plan.planner.telemetry.sample import GpuDetails, GpuSample, GpuState, MigInstance, Sample
-from libra_plan.planner.telemetry.sources import Clocks, Limits, apart, without_readings
+from libra_plan.planner.telemetry.sources import Clocks, Limits, apart, sample_of, without_readings
 
 __all__ = ["DcgmSource", "Series", "fetch", "gpus_by_node", "parse_answer", "parse_page"]
 
@@ -234,16 +234,8 @@ class DcgmSource:
         else:
             told = {node: tuple(map(self._new_xids, gpus)) for node, gpus in answer.value.items()}
         nodes = self._with_missing(told, fault, now_s)
-        stamp = self._clocks.stamp()
         return tuple(
-            Sample(
-                node=node,
-                taken_utc=stamp,
-                monotonic_s=round(now_s, 3),
-                source=self.name,
-                faults=() if fault is None else (fault,),
-                gpus=tuple(gpus),
-            )
+            sample_of(self, self._clocks, node, now_s, gpus, fault=fault)
             for node, gpus in (nodes or {self._url: []}).items()
         )
 

@@ -23,7 +23,7 @@ from libra_plan.planner.telemetry.nvml_readings import (
 )
 from libra_plan.planner.telemetry.rates import Rates
 from libra_plan.planner.telemetry.sample import GpuDetails, GpuSample, GpuState, Sample
-from libra_plan.planner.telemetry.sources import Clocks, Limits, apart
+from libra_plan.planner.telemetry.sources import Clocks, Limits, apart, sample_of
 
 __all__ = ["NvmlSource"]
 
@@ -96,14 +96,14 @@ class NvmlSource:
             self._sample(gpu, answer, now_s, xids) for gpu, answer in zip(self._gpus, answers, strict=True)
         ]
         return (
-            Sample(
-                node=self._node,
-                taken_utc=self._clocks.stamp(),
-                monotonic_s=round(now_s, 3),
-                source=self.name,
-                faults=() if self._fault is None else (self._fault,),
+            sample_of(
+                self,
+                self._clocks,
+                self._node,
+                now_s,
+                apart(gpus),
                 host=self._host.read(now_s),
-                gpus=apart(gpus),
+                fault=self._fault,
             ),
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from libra_plan.planner.telemetry.sample import GpuDetails, GpuSample, HostSample, ProcessUse, Sample
-from libra_plan.planner.telemetry.sources import Clocks
+from libra_plan.planner.telemetry.sources import Clocks, sample_of
 
 __all__ = ["SimulatedSource"]
 
@@ -35,16 +35,9 @@ class SimulatedSource:
         if self._began_s is None:
             self._began_s = now_s
         step = (now_s - self._began_s) % _STEP_S / _STEP_S
-        return (
-            Sample(
-                node=self._node,
-                taken_utc=self._clocks.stamp(),
-                monotonic_s=round(now_s, 3),
-                source=self.name,
-                host=self._host(),
-                gpus=tuple(self._gpu(index, uuid, step) for index, uuid in enumerate(self._uuids)),
-            ),
-        )
+        host = self._host()
+        gpus = [self._gpu(index, uuid, step) for index, uuid in enumerate(self._uuids)]
+        return (sample_of(self, self._clocks, self._node, now_s, gpus, host=host),)
 
     def close(self) -> None:
         """Do nothing: nothing is held."""

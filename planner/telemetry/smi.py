@@ -25,7 +25,7 @@ from libra_plan.planner.telemetry.sample import (
     ProcessUse,
     Sample,
 )
-from libra_plan.planner.telemetry.sources import Clocks, Limits, apart, without_readings
+from libra_plan.planner.telemetry.sources import Clocks, Limits, apart, sample_of, without_readings
 
 __all__ = ["SmiSource", "cell_text", "find_smi", "parse_gpus", "parse_processes", "run_smi"]
 
@@ -187,14 +187,14 @@ class SmiSource:
         else:
             gpus = self._with_ages(answer.value, answer.at_s, now_s)
         return (
-            Sample(
-                node=self._node,
-                taken_utc=self._clocks.stamp(),
-                monotonic_s=round(now_s, 3),
-                source=self.name,
-                faults=() if fault is None else (fault,),
+            sample_of(
+                self,
+                self._clocks,
+                self._node,
+                now_s,
+                apart(gpus),
                 host=self._host.read(now_s),
-                gpus=apart(gpus),
+                fault=fault,
             ),
         )
 

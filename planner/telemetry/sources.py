@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Protocol
 
 import msgspec
 
-from libra_plan.planner.telemetry.sample import READINGS, GpuSample, GpuState, Sample
+from libra_plan.planner.telemetry.sample import READINGS, GpuSample, GpuState, HostSample, Sample
 
-__all__ = ["Clocks", "Limits", "Source", "apart", "without_readings"]
+__all__ = ["Clocks", "Limits", "Source", "apart", "sample_of", "without_readings"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +55,28 @@ class Source(Protocol):
     def close(self) -> None:
         """Give back what is held; never waits for a call that hangs."""
         ...
+
+
+def sample_of(
+    source: Source,
+    clocks: Clocks,
+    node: str,
+    now_s: float,
+    gpus: Iterable[GpuSample],
+    *,
+    host: HostSample | None = None,
+    fault: str | None = None,
+) -> Sample:
+    """Put together what a source saw of a node at `now_s` on the monotonic clock."""
+    return Sample(
+        node=node,
+        taken_utc=clocks.stamp(),
+        monotonic_s=round(now_s, 3),
+        source=source.name,
+        faults=() if fault is None else (fault,),
+        host=host,
+        gpus=tuple(gpus),
+    )
 
 
 def without_readings(gpu: GpuSample, state: GpuState, why: str) -> GpuSample:
