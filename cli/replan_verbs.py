@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +16,7 @@ import typer
 from libra_plan.cli import render
 from libra_plan.cli.faults import writing
 from libra_plan.cli.inputs import ClusterFlags
+from libra_plan.cli.options import with_options
 from libra_plan.cli.plan_verbs import (
     AheadSteps,
     AllowPrior,
@@ -137,66 +139,56 @@ def _locked(folder: Path, wait_s: float) -> Iterator[None]:
             time.sleep(_POLL_S)
 
 
-def _sources(
-    profiles: Path,
-    run: Path,
-    flags: ClusterFlags,
-    policy: PolicyName,
-    telemetry: list[Path] | None,
-    monitor: Path | None,
-    observations: Path | None,
-    allow_prior: bool,
-    seed: int,
-    ahead_steps: int | None,
-) -> Sources:
-    from libra_plan.cli.replan_inputs import Sources
+@dataclass(frozen=True)
+class Looking:
+    """What `replan` and `watch` are told alike: what to look at, and by which rules."""
 
-    return Sources(
-        profiles,
-        flags,
-        run,
-        policy.value,
-        tuple(telemetry) if telemetry else (run / "telemetry",),
-        monitor,
-        observations,
-        allow_prior=allow_prior,
-        seed=seed,
-        ahead_steps=ahead_steps,
-    )
+    profiles: Profiles
+    run: Folder = Path("run")
+    gpus: Gpus = None
+    gpus_per_node: PerNode = 8
+    gpu_class: GpuClass = None
+    cluster: ClusterPath = None
+    local: Local = False
+    policy: PolicyOption = PolicyName.THROUGHPUT
+    replan_policy: PolicyPath = None
+    telemetry: Counters = None
+    monitor: MonitorPath = None
+    observations: Observations = None
+    state: StateOption = None
+    dry_run: DryRun = False
+    allow_prior: AllowPrior = False
+    seed: Seed = 0
+    ahead_steps: AheadSteps = None
+
+    @property
+    def sources(self) -> Sources:
+        """Give where a look reads from."""
+        from libra_plan.cli.replan_inputs import Sources
+
+        return Sources(
+            self.profiles,
+            ClusterFlags(self.gpus, self.gpus_per_node, self.gpu_class, self.cluster, self.local),
+            self.run,
+            self.policy.value,
+            tuple(self.telemetry) if self.telemetry else (self.run / "telemetry",),
+            self.monitor,
+            self.observations,
+            allow_prior=self.allow_prior,
+            seed=self.seed,
+            ahead_steps=self.ahead_steps,
+        )
 
 
-def replan(
-    profiles: Profiles,
-    run: Folder = Path("run"),
-    gpus: Gpus = None,
-    gpus_per_node: PerNode = 8,
-    gpu_class: GpuClass = None,
-    cluster: ClusterPath = None,
-    local: Local = False,
-    policy: PolicyOption = PolicyName.THROUGHPUT,
-    replan_policy: PolicyPath = None,
-    telemetry: Counters = None,
-    monitor: MonitorPath = None,
-    observations: Observations = None,
-    state: StateOption = None,
-    dry_run: DryRun = False,
-    wait: Wait = 0.0,
-    allow_prior: AllowPrior = False,
-    seed: Seed = 0,
-    ahead_steps: AheadSteps = None,
-    form: FormOption = Form.TABLE,
-) -> None:
+@with_options(Looking)
+def replan(given: Looking, wait: Wait = 0.0, form: FormOption = Form.TABLE) -> None:
     """Look once."""
     from libra_plan.planner.replan.policy import read_policy
 
-    rules = read_policy(replan_policy)
-    flags = ClusterFlags(gpus, gpus_per_node, gpu_class, cluster, local)
-    sources = _sources(
-        profiles, run, flags, policy, telemetry, monitor, observations, allow_prior, seed, ahead_steps
-    )
-    require_folder(run)
-    with _locked(run, wait), opened(run, state, lead=True) as store:
-        report = _look(sources, store, rules, dry_run, None)
+    rules = read_policy(given.replan_policy)
+    require_folder(given.run)
+    with _locked(given.run, wait), opened(given.run, given.state, lead=True) as store:
+        report = _look(given.sources, store, rules, given.dry_run, None)
     _print_report(report, form)
 
 
@@ -263,53 +255,34 @@ def _lines(report: Report) -> Iterator[str]:
         yield f"  {what[report.outcome]}"
 
 
+@with_options(Looking)
 def watch(
-    profiles: Profiles,
-    run: Folder = Path("run"),
-    gpus: Gpus = None,
-    gpus_per_node: PerNode = 8,
-    gpu_class: GpuClass = None,
-    cluster: ClusterPath = None,
-    local: Local = False,
-    policy: PolicyOption = PolicyName.THROUGHPUT,
-    replan_policy: PolicyPath = None,
-    telemetry: Counters = None,
-    monitor: MonitorPath = None,
-    observations: Observations = None,
-    state: StateOption = None,
-    dry_run: DryRun = False,
+    given: Looking,
     looks: Annotated[int | None, typer.Option(help="Leave after so many looks.", min=1)] = None,
     port: Annotated[
         int | None, typer.Option(help="Serve /healthz and /metrics on this port.", min=0, max=65535)
     ] = None,
     host: Annotated[str, typer.Option(help="Address to serve on.")] = "127.0.0.1",
-    allow_prior: AllowPrior = False,
-    seed: Seed = 0,
-    ahead_steps: AheadSteps = None,
 ) -> None:
     """Look again and again until told to stop."""
     from libra_plan.cli.watching import Health, Signals, serve, watch_loop
     from libra_plan.planner.replan.market import Memo
     from libra_plan.planner.replan.policy import read_policy
 
-    rules = read_policy(replan_policy)
-    flags = ClusterFlags(gpus, gpus_per_node, gpu_class, cluster, local)
-    sources = _sources(
-        profiles, run, flags, policy, telemetry, monitor, observations, allow_prior, seed, ahead_steps
-    )
-    require_folder(run)
-    memo, health = Memo(), Health()
+    rules = read_policy(given.replan_policy)
+    require_folder(given.run)
+    sources, memo, health = given.sources, Memo(), Health()
 
     def once(current: ReplanPolicy) -> Report:
-        with _locked(run, 0.0):
-            report = _look(sources, store, current, dry_run, memo)
+        with _locked(given.run, 0.0):
+            report = _look(sources, store, current, given.dry_run, memo)
         for line in _lines(report):
             render.print_text(line)
         return report
 
     serving = nullcontext() if port is None else serve(host, port, health)
-    with opened(run, state, lead=True) as store, serving, Signals() as signals:
-        watch_loop(once, rules, lambda: read_policy(replan_policy), health, signals, looks)
+    with opened(given.run, given.state, lead=True) as store, serving, Signals() as signals:
+        watch_loop(once, rules, lambda: read_policy(given.replan_policy), health, signals, looks)
 
 
 def history(
