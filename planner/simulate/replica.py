@@ -27,7 +27,8 @@ class Trajectory:
     """One trajectory: lengths in tokens, seconds of the tool call after each turn (empty: none).
 
     `version` is that of the weights it began with; `calling`: a tool outside the replica works for it;
-    `resumes`: it comes from a replica that left, `ahead` tokens into a turn.
+    `resumes`: it comes from a replica that left, `ahead` tokens into a turn. Tools return `read` tokens in all,
+    in equal parts, which are prefilled; `states` say what each return was like.
     """
 
     step: int
@@ -36,6 +37,9 @@ class Trajectory:
     response: int
     turns: int
     calls_s: tuple[float, ...] = ()
+    read: int = 0
+    states: tuple[str, ...] = ()
+    prompt_id: int = 0
     done_turns: int = 0
     context: float = 0.0
     version: int = 0
@@ -45,8 +49,13 @@ class Trajectory:
 
     @property
     def final(self) -> int:
-        """Give prompt plus response, tokens."""
-        return self.prompt + self.response
+        """Give prompt, response and tool output, tokens."""
+        return self.prompt + self.response + self.read
+
+    @property
+    def generated(self) -> float:
+        """Give the tokens generated so far, at the end of a turn."""
+        return self.response * self.done_turns / self.turns
 
     def begin_anew(self) -> None:
         """Forget what was generated: its KV cache is lost."""
@@ -200,12 +209,41 @@ class Replica:
 
     def _back(self, trajectory: Trajectory) -> Trajectory | None:
         if trajectory.done_turns < trajectory.turns:
+            if trajectory.read:
+                self._prefill(trajectory, trajectory.read / trajectory.turns)
             self._run(trajectory)
             return None
+        self._free(trajectory)
+        return trajectory
+
+    def _prefill(self, trajectory: Trajectory, tokens: float) -> None:
+        seconds = self.prefill_s_per_token * tokens
+        self.now += seconds
+        self.busy_s += seconds
+        trajectory.context += tokens
+
+    def _free(self, trajectory: Trajectory) -> None:
         self.held -= 1
         self.reserved -= trajectory.final
         self.admit()
-        return trajectory
+
+    def give_up(self, trajectory: Trajectory, now: float) -> None:
+        """Let a trajectory whose tool has just returned go on elsewhere."""
+        self.advance(now)
+        del self._outside[id(trajectory)]
+        self._free(trajectory)
+
+    def expect(self, trajectory: Trajectory) -> None:
+        """Keep a slot and room for a trajectory that is on its way here; `wake` lets it go on."""
+        self.held += 1
+        self.reserved += trajectory.final
+        self._outside[id(trajectory)] = trajectory
+
+    def prefill_again(self, trajectory: Trajectory, now: float) -> None:
+        """Compute the KV cache of one that came without it."""
+        self.advance(now)
+        context, trajectory.context = trajectory.context, 0.0
+        self._prefill(trajectory, context)
 
     def pause(self, now: float, seconds: float) -> None:
         """Stand still for some seconds, as for new weights."""

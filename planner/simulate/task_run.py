@@ -311,7 +311,7 @@ class TaskRun:
 
     def _finish_step(self, batch: list[Trajectory]) -> None:
         lengths = [each.final for each in batch] or self.work.step(self.version).lengths.tolist()
-        mean = sum(each.response for each in batch) / len(batch) if batch else (
+        mean = sum(each.final - each.prompt for each in batch) / len(batch) if batch else (
             self.work.step(self.version).mean_response)  # fmt: skip
         stale = max((self.version - each.version for each in batch), default=0)
         done = StepDone(

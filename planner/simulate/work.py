@@ -10,6 +10,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from libra_plan.models.lengths import FloatArray, IntArray
+from libra_plan.planner.simulate.outcomes import (
+    Outcomes,
+    correlated_lengths,
+    read_tokens,
+    turns_of,
+    with_outcomes,
+)
 from libra_plan.planner.simulate.replica import Trajectory
 from libra_plan.planner.simulate.world import WorldTask
 from libra_plan.profiles.schema_workload import LogNormal
@@ -34,12 +41,38 @@ class StepWork:
 
 
 @dataclass(frozen=True)
+class Returned:
+    """What tools return to each trajectory: tokens in all, and a state for each of its turns; its prompt."""
+
+    read: IntArray
+    turns: IntArray
+    prompt_ids: IntArray
+    states: list[tuple[str, ...]]
+
+    def tell(self, trajectories: tuple[Trajectory, ...]) -> None:
+        """Set it in the trajectories."""
+        columns = zip(self.read.tolist(), self.turns.tolist(), self.prompt_ids.tolist(), self.states, strict=True)
+        for each, (read, turns, prompt_id, states) in zip(trajectories, columns, strict=True):
+            each.read, each.turns, each.prompt_id, each.states = read, turns, prompt_id, states
+            each.calls_s = each.calls_s[:turns]
+
+
+@dataclass(frozen=True)
 class StepLengths:
-    """What is drawn for a step: tokens of prompts and responses, seconds of each one's tool calls by turn."""
+    """What is drawn for a step: tokens of prompts and responses, seconds of each one's tool calls by turn.
+
+    With `returned`, responses are what is generated, without what tools return; calls that are not made take 0 s.
+    """
 
     prompts: IntArray
     responses: IntArray
     calls_s: FloatArray | None
+    returned: Returned | None = None
+
+    @property
+    def after_prompt(self) -> IntArray:
+        """Give what follows each prompt, tool output included, tokens."""
+        return self.responses if self.returned is None else self.responses + self.returned.read
 
 
 @dataclass
@@ -61,8 +94,26 @@ class Work:
         """Draw a step; its trajectories are made of it."""
         task, rng = self.task, stream(self.seed, "work", self.task.id, number)
         prompts = _cut(task.prompts, task.samples, rng)
+        if task.outcomes is not None:
+            return self._with_outcomes(number, task.outcomes, prompts, rng)
         responses = _cut(task.responses.law(task.responses.mean_at(number)), task.samples, rng)
-        return StepLengths(prompts, responses, self._calls(rng) if task.costs.decode else None)
+        return StepLengths(prompts, responses, self._calls(rng, task.turns) if task.costs.decode else None)
+
+    def _with_outcomes(
+        self, number: int, outcomes: Outcomes, prompts: IntArray, rng: np.random.Generator
+    ) -> StepLengths:
+        task = self.task
+        law = task.responses.law(task.responses.mean_at(number))
+        ids = outcomes.prompt_of(number, task.samples)
+        common = stream(self.seed, "prompts", task.id).normal(size=outcomes.prompts)[ids]
+        responses = correlated_lengths(law, common, outcomes.prompt_share, rng)
+        turns = turns_of(outcomes, responses, task.turns)
+        calls = self._calls(rng, int(turns.max()))
+        if calls is not None:
+            calls[np.arange(calls.shape[1]) >= turns[:, None]] = 0.0
+        states = with_outcomes(outcomes, responses, turns, rng)
+        read = read_tokens(responses)
+        return StepLengths(prompts, responses - read, calls, Returned(read, turns, ids, states))
 
     def _drawn(self, number: int) -> StepWork:
         task, drawn = self.task, self.lengths(number)
@@ -74,14 +125,16 @@ class Work:
                 Trajectory(number, i, p, r, task.turns, tuple(own))
                 for i, ((p, r), own) in enumerate(zip(pairs, calls, strict=True))
             )
-        mean = float(drawn.responses.mean())
-        return StepWork(number, drawn.prompts + drawn.responses, made, mean)
+            if drawn.returned is not None:
+                drawn.returned.tell(made)
+        mean = float(drawn.after_prompt.mean())
+        return StepWork(number, drawn.prompts + drawn.after_prompt, made, mean)
 
-    def _calls(self, rng: np.random.Generator) -> FloatArray | None:
+    def _calls(self, rng: np.random.Generator, turns: int) -> FloatArray | None:
         tools = self.task.tools
         if tools is None:
             return None
-        shape = (self.task.samples, self.task.turns)
+        shape = (self.task.samples, turns)
         location = math.log(tools.mean_s) - tools.sigma**2 / 2.0
         drawn: FloatArray = np.exp(rng.normal(location, tools.sigma, shape))
         return drawn

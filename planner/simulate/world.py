@@ -17,6 +17,7 @@ from libra_plan.errors import WorkloadError
 from libra_plan.models.length_forecast import law_mean_tokens, scaled
 from libra_plan.models.lengths import LengthSample, sample_lengths
 from libra_plan.models.query import DecodeCoefficients
+from libra_plan.planner.simulate.outcomes import Outcomes
 from libra_plan.profiles.document import decode, read_document
 from libra_plan.profiles.schema_base import Count, File, Name, NonNegative, Positive, Seconds, Weight, Whole
 from libra_plan.profiles.schema_workload import LogNormal
@@ -184,7 +185,8 @@ class WorldTask(File, frozen=True, kw_only=True):
     """A task. `steps` ends it; `arrives_s` begins it. Without `steps` it runs to the end of the world.
 
     `rollouts` of an async task: a `stream` that never drains, or `batches`, a step's samples as one.
-    Without `elastic` any change of its placement stops all of it.
+    Without `elastic` any change of its placement stops all of it. With `outcomes` its tools return something,
+    and part of the response is what they return.
     """
 
     id: Name
@@ -198,6 +200,7 @@ class WorldTask(File, frozen=True, kw_only=True):
     responses: Drift
     turns: Count = 1
     tools: Tools | None = None
+    outcomes: Outcomes | None = None
     costs: Costs
     arrives_s: Seconds = 0.0
     steps: Count | None = None
@@ -259,6 +262,8 @@ def _faults(world: World) -> Iterator[str]:
             yield f"{task.id}: neither decode nor train is given: it would do nothing"
         if task.tools is not None and not task.costs.decode:
             yield f"{task.id}: tools belong to rollouts, and it has none"
+        if task.outcomes is not None and task.tools is None:
+            yield f"{task.id}: outcomes are those of tool calls: tools are not given"
         yield from _coupling_faults(task)
         if len(set(task.roles)) < len(task.roles):
             yield f"{task.id}: roles have the same id"

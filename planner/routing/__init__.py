@@ -1,0 +1,1 @@
+"""Route rollout requests between replicas of different sizes by what their tools return."""
