@@ -19,6 +19,7 @@ import numpy as np
 from libra_plan.models.lengths import IntArray
 from libra_plan.models.topology import GpuId
 from libra_plan.planner.problem import HeldTask
+from libra_plan.planner.simulate.dealing import Dealer
 from libra_plan.planner.simulate.elastic import with_replica
 from libra_plan.planner.simulate.host import Host
 from libra_plan.planner.simulate.record import StepDone
@@ -64,6 +65,7 @@ class TaskRun:
 
     def __post_init__(self) -> None:
         self.work = Work(self.spec, self.seed)
+        self.dealer = Dealer(self.spec, self.work)
 
     # ------------------------------------------------------------ placing
 
@@ -152,10 +154,9 @@ class TaskRun:
 
     def _engine(self, gpus: tuple[GpuId, ...]) -> Replica:
         of = next(each for each in self.spec.costs.decode if each.tp == len(gpus))
-        outside = self.spec.tools is not None and self.spec.tools.on_workers
         return Replica(
             f"{self.spec.id}/{gpus[0]}", len(gpus), of.coefficients(), of.max_sequences, of.kv_tokens,
-            of.prefill_s_per_token, outside, now=self.host.now, on=gpus,
+            of.prefill_s_per_token, self.dealer.calls_outside, now=self.host.now, on=gpus,
         )  # fmt: skip
 
     def _replicas_of(self, role: str) -> tuple[int, int]:
@@ -186,7 +187,9 @@ class TaskRun:
         """Take what a replica gave: a trajectory that ended, or one that calls a tool outside."""
         if trajectory.calling:
             self._call(replica, trajectory)
-        elif self.overlapping:
+            return
+        self.dealer.ended(trajectory, replica)
+        if self.overlapping:
             self._generating -= 1
             self._score(trajectory)
             self._feed()
@@ -200,14 +203,33 @@ class TaskRun:
         life = self.life
 
         def back() -> None:
-            if self.life != life or not replica.holds_call(trajectory):
-                return
-            done = replica.wake(trajectory, self.host.now)
-            if done is not None:
-                self.ended(replica, done)
-            self.host.watch(self, replica)
+            if self.life == life and replica.holds_call(trajectory):
+                self._go_on(replica, trajectory)
 
-        self.host.call_tool(trajectory.calls_s[trajectory.done_turns - 1], back)
+        seconds = trajectory.calls_s[trajectory.done_turns - 1]
+        if self.dealer.on_workers:
+            self.host.call_tool(seconds, back)
+        else:
+            self.host.after(seconds, back)
+
+    def _go_on(self, replica: Replica, trajectory: Trajectory) -> None:
+        """Let a trajectory go on after a tool call, here or where the router wants it."""
+        moved = self.dealer.move(trajectory, replica, self.replicas, self.host.now)
+        if moved is not None:
+            there, at = moved
+            self._later(at - self.host.now, lambda: self._wake(there, trajectory))
+            self.host.watch(self, replica)
+            (self._feed if self.overlapping else self._deal)()
+            return
+        self._wake(replica, trajectory)
+
+    def _wake(self, replica: Replica, trajectory: Trajectory) -> None:
+        if not replica.holds_call(trajectory):
+            return  # the replica left meanwhile
+        done = replica.wake(trajectory, self.host.now)
+        if done is not None:
+            self.ended(replica, done)
+        self.host.watch(self, replica)
 
     def _feed(self) -> None:
         """Begin trajectories as far as staleness allows; as batches, the next when the last is generated."""
@@ -224,7 +246,7 @@ class TaskRun:
     def _draw(self) -> None:
         """Draw the trajectories of the next step where none are left to begin."""
         if not self._pending:
-            self._pending.extend(self.work.step(self._drawn).trajectories)
+            self._pending.extend(self.dealer.order(self.work.step(self._drawn).trajectories))
             self._drawn += 1
 
     def _feed_stream(self, places: int) -> None:
@@ -232,8 +254,8 @@ class TaskRun:
         touched: dict[int, Replica] = {}
         while places > 0 and self.replicas:
             self._draw()
-            replica = min(self.replicas, key=lambda each: each.held / each.slots)
-            if not replica.fits(self._pending[0]):
+            replica = self.dealer.first(self._pending[0], self.replicas)
+            if replica is None:
                 break
             self._begin_on(replica, self._pending.popleft())
             places -= 1
@@ -329,7 +351,7 @@ class TaskRun:
         if not self.spec.costs.decode:
             self._later(0.0, self._scored_all)
             return
-        self._pending = deque(self.work.step(self.version).trajectories)
+        self._pending = deque(self.dealer.order(self.work.step(self.version).trajectories))
         for trajectory in self._pending:
             trajectory.begin_anew()
         self._later(self._wake_s(), self._roll_out)
@@ -343,7 +365,7 @@ class TaskRun:
 
     def _hand_out(self) -> None:
         """Begin a batch: on replicas alike in order, as frameworks do; else where there is room."""
-        if len({(each.gpus, each.slots) for each in self.replicas}) == 1:
+        if self.dealer.in_order(self.replicas):
             for number, trajectory in enumerate(self._pending):
                 self._begin_on(self.replicas[number % len(self.replicas)], trajectory)
             self._pending.clear()
@@ -353,10 +375,10 @@ class TaskRun:
             self.host.watch(self, replica)
 
     def _deal(self) -> None:
-        """Hand the next trajectories to replicas of different sizes as they have room."""
+        """Hand the next trajectories to replicas as they have room."""
         while self._pending:
-            replica = min(self.replicas, key=lambda each: each.held / each.slots)
-            if not replica.fits(self._pending[0]):
+            replica = self.dealer.first(self._pending[0], self.replicas)
+            if replica is None:
                 return
             self._begin_on(replica, self._pending.popleft())
             self.host.watch(self, replica)

@@ -18,6 +18,7 @@ from libra_plan.models.length_forecast import law_mean_tokens, scaled
 from libra_plan.models.lengths import LengthSample, sample_lengths
 from libra_plan.models.query import DecodeCoefficients
 from libra_plan.planner.simulate.outcomes import Outcomes
+from libra_plan.planner.simulate.routers import Routing
 from libra_plan.profiles.document import decode, read_document
 from libra_plan.profiles.schema_base import Count, File, Name, NonNegative, Positive, Seconds, Weight, Whole
 from libra_plan.profiles.schema_workload import LogNormal
@@ -184,9 +185,10 @@ class Elastic(File, frozen=True, kw_only=True):
 class WorldTask(File, frozen=True, kw_only=True):
     """A task. `steps` ends it; `arrives_s` begins it. Without `steps` it runs to the end of the world.
 
-    `rollouts` of an async task: a `stream` that never drains, or `batches`, a step's samples as one.
-    Without `elastic` any change of its placement stops all of it. With `outcomes` its tools return something,
-    and part of the response is what they return.
+    `rollouts` of an async task: a `stream` that never drains, or `batches`, a step's samples as one. Without
+    `elastic` any change of its placement stops all of it. With `outcomes` its tools return something, and part
+    of the response is what they return. `routing` says which replica a trajectory begins on and whether it
+    moves; without it none does.
     """
 
     id: Name
@@ -201,6 +203,7 @@ class WorldTask(File, frozen=True, kw_only=True):
     turns: Count = 1
     tools: Tools | None = None
     outcomes: Outcomes | None = None
+    routing: Routing | None = None
     costs: Costs
     arrives_s: Seconds = 0.0
     steps: Count | None = None
@@ -262,8 +265,6 @@ def _faults(world: World) -> Iterator[str]:
             yield f"{task.id}: neither decode nor train is given: it would do nothing"
         if task.tools is not None and not task.costs.decode:
             yield f"{task.id}: tools belong to rollouts, and it has none"
-        if task.outcomes is not None and task.tools is None:
-            yield f"{task.id}: outcomes are those of tool calls: tools are not given"
         yield from _coupling_faults(task)
         if len(set(task.roles)) < len(task.roles):
             yield f"{task.id}: roles have the same id"
@@ -273,8 +274,25 @@ def _faults(world: World) -> Iterator[str]:
             (each.kv_tokens for each in task.costs.decode), default=math.inf
         ):
             yield f"{task.id}: the longest trajectory does not fit kv_tokens"
-        if task.tools is not None and task.tools.on_workers and world.site.env_workers is None:
-            yield f"{task.id}: tools on workers, but site.env_workers is not given"
+        yield from _tool_faults(world, task)
+
+
+def _tool_faults(world: World, task: WorldTask) -> Iterator[str]:
+    if task.tools is not None and task.tools.on_workers and world.site.env_workers is None:
+        yield f"{task.id}: tools on workers, but site.env_workers is not given"
+    if task.outcomes is not None and task.tools is None:
+        yield f"{task.id}: outcomes are those of tool calls: tools are not given"
+    if task.routing is not None:
+        yield from _routing_faults(task, task.routing)
+
+
+def _routing_faults(task: WorldTask, routing: Routing) -> Iterator[str]:
+    bounds = [bucket.upto_tokens or math.inf for bucket in routing.buckets]
+    sizes = [bucket.tp for bucket in routing.buckets]
+    if not sizes or sizes != sorted(set(sizes)) or bounds != sorted(set(bounds)) or bounds[-1] < math.inf:
+        yield f"{task.id}: buckets of a routing rise in tp and upto_tokens, and only the last has no bound"
+    if routing.router == "c-mlfq" and task.outcomes is None:
+        yield f"{task.id}: c-mlfq routes by outcomes of tools: outcomes are not given"
 
 
 def _coupling_faults(task: WorldTask) -> Iterator[str]:

@@ -20,7 +20,7 @@ def learnt(**more):
 
 
 def test_the_first_outcome_tells_long_from_short():
-    """This is what routing by outcomes rests on."""
+    """Routing by outcomes rests on it."""
     tree = learnt()
     assert tree.look("p", (FAILED,)).mean_tokens == 9_500.0
     assert tree.look("p", (WENT,)).mean_tokens == 500.0
