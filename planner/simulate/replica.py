@@ -220,6 +220,7 @@ class Replica:
         seconds = self.prefill_s_per_token * tokens
         self.now += seconds
         self.busy_s += seconds
+        self._next = None
         trajectory.context += tokens
 
     def _free(self, trajectory: Trajectory) -> None:

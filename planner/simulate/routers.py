@@ -7,7 +7,7 @@ protocol:
 - `mlfq`: begin in the smallest bucket; at a tool's return move up when what was generated passes the bound.
 - `c-mlfq`: begin in the smallest bucket; at a tool's return move up when the mean and the 90th percentile
   of what is still to come, by the prefix tree of outcomes, fall into one larger bucket (Libra's C-MLFQ).
-  With `start_by_prompt`, which is ours, begin where both put a prompt that is known.
+  `start` changes where it begins, which is ours: where both put a prompt that is known, or on the emptiest.
 - `oracle`: the longest first, each in the bucket of its length. No router knows that: a yardstick.
 
 A bucket without room is passed over: at the beginning the next larger takes over, later the trajectory
@@ -46,7 +46,7 @@ class Routing(File, frozen=True, kw_only=True):
     buckets: tuple[Bucket, ...]
     history_epochs: Whole = 0
     any_prompt: bool = False
-    start_by_prompt: bool = False
+    start: Literal["smallest", "prompt", "emptiest"] = "smallest"
     least_seen: Count = 3
     move_s_per_token: NonNegative = 0.33 / 40_000
     far_move_s_per_token: NonNegative = 0.733 / 40_000
@@ -172,8 +172,10 @@ class CausalMlfq(Mlfq):
     tree: OutcomeTree = field(default_factory=OutcomeTree)
 
     def first(self, trajectory: Trajectory, replicas: Sequence[Replica]) -> Replica | None:
-        """Take the smallest bucket that has room, or begin with that of a prompt that is known."""
-        least = self.wanted(trajectory) if self.routing.start_by_prompt else None
+        """Take the smallest bucket that has room, that of a prompt that is known, or the emptiest replica."""
+        if self.routing.start == "emptiest":
+            return _emptiest(trajectory, replicas)
+        least = self.wanted(trajectory) if self.routing.start == "prompt" else None
         return self._from(least or 0, trajectory, replicas)
 
     def wanted(self, trajectory: Trajectory) -> int | None:
