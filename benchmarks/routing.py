@@ -1,7 +1,7 @@
 """Run the routing study, or write docs/routing.md from its committed results.
 
-    python benchmarks/routing.py --run --seeds 10 --jobs 2      # benchmarks/routing/results.json (a quarter
-    of an hour) python benchmarks/routing.py                                # docs/routing.md
+    python benchmarks/routing.py --run --seeds 3 --jobs 2   # benchmarks/routing/results.json
+    python benchmarks/routing.py                            # docs/routing.md
 
 Rules × mixes of replicas × worlds × seeds, paired: all rules of a seed meet the same trajectories. The law
 of outcomes was committed before any rule was run on it (planner/simulate/outcomes.py).
@@ -21,14 +21,12 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 
 from msgspec.structs import replace
-from routing_cases import COSTS, FOLDER, MODES, WORLDS, Case, Mix, cases, promised, world_of
+from routing_cases import COSTS, FOLDER, WORLDS, Case, Mix, every_case, promised, world_of
 from routing_page import page
 
-from libra_plan.models.parallelism import Layout
-from libra_plan.planner.problem import HeldRole, HeldTask
-from libra_plan.planner.simulate.believed import world_cluster
+from libra_plan.planner.problem import HeldTask
 from libra_plan.planner.simulate.engine import Engine
-from libra_plan.planner.simulate.policy import View
+from libra_plan.planner.simulate.fixed import Fixed, hold
 from libra_plan.planner.simulate.world import World
 
 RESULTS = FOLDER / "results.json"
@@ -37,33 +35,11 @@ FIRST_STEPS = 2
 """Steps of a stream that are not counted: it starts empty."""
 
 
-class Held:
-    """A policy that keeps one placement."""
-
-    name, moves_free = "held", True
-
-    def __init__(self, placed: HeldTask) -> None:
-        self.placed = placed
-
-    def decide(self, view: View) -> tuple[HeldTask, ...]:
-        return (self.placed,)
-
-
 def placed(world: World, mix: Mix) -> HeldTask:
     """Place the rollout on the first GPUs, largest replicas first, and the training of a stream behind it."""
-    gpus, at, replicas = list(world_cluster(world).gpus), 0, []
-    for size in mix.sizes:
-        replicas.append(tuple(gpus[at : at + size]))
-        at += size
-    kinds = tuple(Layout(tp=size) for size in mix.sizes)
-    roles = [
-        HeldRole("rollout", max(kinds), tuple(replicas), "rollout", kinds if len(set(kinds)) > 1 else ())
-    ]
     (task,) = world.tasks
-    if task.costs.train is not None:
-        own = tuple(gpus[at : at + task.costs.train.gpus])
-        roles.append(HeldRole("train", Layout(tp=len(own)), (own,), "train"))
-    return HeldTask(task.id, tuple(roles))
+    trained = {} if task.costs.train is None else {"train": [task.costs.train.gpus]}
+    return hold(world, task.id, rollout=mix.sizes, **trained)
 
 
 def run(case: Case, seeds: int) -> dict[str, Any]:
@@ -71,7 +47,7 @@ def run(case: Case, seeds: int) -> dict[str, Any]:
     world = replace(case.world, tasks=(replace(case.world.tasks[0], routing=case.routing),))
     found: dict[str, list[float]] = {"tokens_per_s": [], "step_s": [], "right": [], "moved": []}
     for seed in range(seeds):
-        engine = Engine(world, Held(placed(world, case.mix)), seed, False, time.perf_counter)
+        engine = Engine(world, Fixed(placed(world, case.mix)), seed, False, time.perf_counter)
         steps = engine.run(None).steps
         skipped = FIRST_STEPS if case.mode == "stream" else 0
         begun = steps[skipped - 1].at_s if skipped else 0.0
@@ -91,9 +67,7 @@ def study(seeds: int, jobs: int) -> Iterator[dict[str, Any]]:
     """Run everything, in order."""
     from joblib import Parallel, delayed
 
-    everything = [
-        case for name in WORLDS for costs in COSTS for mode in MODES for case in cases(name, costs, mode)
-    ]
+    everything = list(every_case())
     runs = Parallel(n_jobs=jobs, return_as="generator")(delayed(run)(case, seeds) for case in everything)
     for number, row in enumerate(runs, start=1):
         rate = f"{mean(row['tokens_per_s']):,.0f} tokens/s"
@@ -105,7 +79,7 @@ def study(seeds: int, jobs: int) -> Iterator[dict[str, Any]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--run", action="store_true", help="run the study first")
-    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=1)
     asked = parser.parse_args()
     if asked.run:

@@ -23,7 +23,8 @@ from libra_plan.planner.simulate.world import DecodeCosts, Training, World, Worl
 FOLDER = Path(__file__).parent / "routing"
 WORLDS = ("r2e-32", "search-512", "search-512-early")
 COSTS = ("roofline", "doublings", "steep")
-MODES = ("batch", "stream")
+MODES = {"batch": COSTS, "stream": COSTS[:2]}
+"""Ways to roll out, and the costs that each is run with."""
 TELLING = (0.0, 1.0)
 """What tools tell, besides what was published: nothing, and everything they can."""
 DOUBLINGS = {1: 1.0, 2: 1.6, 4: 1.6 * 1.45, 8: 1.6 * 1.45 * 1.25}
@@ -38,7 +39,7 @@ both figures.
 LIBRA_PATTERN = (4, 2, 1, 1)
 """Replicas of a node in Libra's production file, and the bounds it gives its buckets, tokens."""
 LIBRA_BUCKETS = (Bucket(tp=1, upto_tokens=4_000), Bucket(tp=2, upto_tokens=12_000), Bucket(tp=4))
-TOLD_RULES = ("c-mlfq", "c-mlfq, any prompt", "c-mlfq, any, emptiest")
+TOLD_RULES = ("c-mlfq", "c-mlfq, ours")
 """Rules that are also run with other `telling`."""
 HISTORY = 4
 """Passes over its prompts that a tree has learnt from, where it has learnt."""
@@ -88,13 +89,21 @@ def cases(name: str, costs: str, mode: str) -> Iterator[Case]:
             yield Case(name, costs, mode, world, mix, rule, routing)
     (task,) = world.tasks
     assert task.outcomes is not None
-    for telling in TELLING if mode == "batch" else ():
+    for telling in TELLING if (costs, mode) == (COSTS[0], "batch") else ():
         outcomes = replace(task.outcomes, telling=telling)
         told = replace(world, tasks=(replace(task, outcomes=outcomes),))
         for mix in (mix for mix in mixes if len(mix.buckets) > 1):
             for rule, routing in rules_of(mix):
                 if rule in TOLD_RULES:
                     yield Case(name, costs, mode, told, mix, rule, routing, telling)
+
+
+def every_case() -> Iterator[Case]:
+    """List all rows of the study."""
+    for mode, costs in MODES.items():
+        for name in WORLDS:
+            for each in costs:
+                yield from cases(name, each, mode)
 
 
 def streaming(world: World) -> World:
@@ -214,7 +223,5 @@ def rules_of(mix: Mix) -> Iterator[tuple[str, Routing]]:
         yield "mlfq", Routing(router="mlfq", buckets=mix.buckets)
         yield "c-mlfq, new prompts", causal
         yield "c-mlfq", learnt
-        yield "c-mlfq, any prompt", replace(learnt, any_prompt=True)
-        yield "c-mlfq, any, by prompt", replace(learnt, any_prompt=True, start="prompt")
-        yield "c-mlfq, any, emptiest", replace(learnt, any_prompt=True, start="emptiest")
-    yield "oracle", Routing(router="oracle", buckets=mix.buckets)
+        yield "c-mlfq, ours", replace(learnt, any_prompt=True, start="emptiest")
+        yield "oracle", Routing(router="oracle", buckets=mix.buckets)

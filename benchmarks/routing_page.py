@@ -75,14 +75,12 @@ def uniform(rows: Sequence[Row]) -> str:
 
     def line(world: str, costs: str, mode: str) -> list[str]:
         own = [of(rows, world=world, costs=costs, mode=mode, mix=size, rule=BASE) for size in sizes]
-        oracle = of(rows, world=world, costs=costs, mode=mode, rule="oracle", mix=max(
-            own, key=lambda row: mean(row["tokens_per_s"]))["mix"])  # fmt: skip
-        best = best_uniform(rows, world, costs, mode)
         cells = [f"{mean(row['tokens_per_s']):,.0f}" for row in own]
-        return [world, costs, mode, *cells, ratio(oracle["tokens_per_s"], best["tokens_per_s"])]
+        return [world, costs, mode, *cells]
 
-    head = ("world", "costs", "rollout", *sizes, "oracle ÷ emptiest, best size")
-    return table(head, (line(*group, mode) for mode in ("batch", "stream") for group in groups(rows)))
+    head = ("world", "costs", "rollout", *sizes)
+    modes = dict.fromkeys((row["mode"], row["world"], row["costs"]) for row in rows)
+    return table(head, (line(world, costs, mode) for mode, world, costs in modes))
 
 
 def _rules(rows: Sequence[Row]) -> list[str]:

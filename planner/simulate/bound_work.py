@@ -9,7 +9,9 @@ costs at least what is counted here, in any form that the engine simulates:
   costs (λ·tp + β·B)·τ ≥ [λ·tp·F + β·p·B²] + B·(λ·tp·p + β·F) + q·C·(λ·tp + β), since B ≥ 1. The bracket is at
   least B·min over b in 1 … slots of (λ·tp·F/b + β·p·b), and, since trajectories that run hold Σ final ≤ room,
   at least λ·tp·F·Σ final/room + β·p·B. Either way the cost is a sum over trajectories, and each has its
-  cheapest tp: no dealing, no routing and no mix of replicas does better.
+  cheapest tp: no dealing and no mix of replicas does better. Where trajectories move between replicas, each
+  token has its cheapest tp: the least of lines in the context is concave, so that its mean over a trajectory
+  is at least that of its two ends. What tools return is counted in what must be held, and else left out.
 - *Trajectories in flight.* No more than M run at once, so their seconds sum to M × the time of the line at
   most. So β = θ·ν/M, with the price ν of a second of the line. What is left of ν, 1 − θ, is charged for the
   longest trajectory, alone on its fastest tp, where a whole step must be generated before the next begins.
@@ -20,7 +22,7 @@ costs at least what is counted here, in any form that the engine simulates:
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -39,6 +41,7 @@ def _joined(steps: tuple[Draws, ...]) -> Draws:
         np.concatenate([each.prompts for each in steps]),
         np.concatenate([each.responses for each in steps]),
         np.concatenate([each.calls_s for each in steps]),
+        np.concatenate([each.read for each in steps]),
         steps[0].slower,
     )
 
@@ -58,17 +61,21 @@ class Prices:
 
 @dataclass(frozen=True)
 class Draws:
-    """The trajectories of a step as drawn: tokens, seconds of tool calls; and stragglers' factors."""
+    """The trajectories of a step as drawn: tokens, seconds of tool calls; and stragglers' factors.
+
+    `read` are the tokens that tools return.
+    """
 
     prompts: FloatArray
     responses: FloatArray
     calls_s: FloatArray
+    read: FloatArray
     slower: FloatArray
 
     @cached_property
     def finals(self) -> FloatArray:
         """Give the whole sequences, tokens."""
-        return self.prompts + self.responses
+        return self.prompts + self.responses + self.read
 
     @cached_property
     def tokens(self) -> float:
@@ -117,7 +124,8 @@ class Floor:
         rng = stream(self.seed, "train", self.task.id, step)
         slower = np.exp(rng.normal(0.0, 0.0 if train is None else train.straggler_sigma, most))
         calls = np.zeros(len(drawn.prompts)) if drawn.calls_s is None else drawn.calls_s.sum(axis=1)
-        return Draws(drawn.prompts.astype(float), drawn.responses.astype(float), calls, slower)
+        read = (drawn.after_prompt - drawn.responses).astype(float)
+        return Draws(drawn.prompts.astype(float), drawn.responses.astype(float), calls, read, slower)
 
     def counted(self, draws: Draws) -> Floor:
         """Choose how decode steps are counted, by the trajectories of one step."""
@@ -164,14 +172,33 @@ class Floor:
     def of_trajectories(self, draws: Draws, prices: Prices) -> FloatArray:
         """Give the least cost of generating each trajectory."""
         beta = prices.spread * prices.rollout / self.most_in_flight
-        every = [self._decoded(draws, each, prices.gpu, beta) for each in self.task.costs.decode]
-        found: FloatArray = np.min(every, axis=0)
-        return found
+        return self._least(
+            draws,
+            lambda costs, contexts: self._decoded(draws, costs, prices.gpu, beta, contexts),
+            lambda costs: draws.prompts * costs.prefill_s_per_token * (prices.gpu * costs.tp + beta),
+        ) + (draws.calls_s * beta)
 
-    def _decoded(self, draws: Draws, costs: DecodeCosts, gpu: float, beta: float) -> FloatArray:
-        tokens, prompts = draws.responses, draws.prompts
-        contexts = prompts * tokens + tokens**2 / 2.0
-        replica = gpu * costs.tp
+    def _least(
+        self,
+        draws: Draws,
+        decoded: Callable[[DecodeCosts, FloatArray], FloatArray],
+        prefilled: Callable[[DecodeCosts], FloatArray],
+    ) -> FloatArray:
+        """Give the least over all tp: of each trajectory, or of each of its tokens where it may move."""
+        every, begin, end = self.task.costs.decode, draws.prompts, draws.prompts + draws.responses
+        middle = (begin + end) / 2.0
+        if self.task.routing is None:
+            found: FloatArray = np.min([decoded(each, middle) + prefilled(each) for each in every], axis=0)
+            return found
+        ends = [np.min([decoded(each, at) for each in every], axis=0) for at in (begin, end)]
+        least: FloatArray = (ends[0] + ends[1]) / 2.0 + np.min([prefilled(each) for each in every], axis=0)
+        return least
+
+    def _decoded(
+        self, draws: Draws, costs: DecodeCosts, gpu: float, beta: float, contexts: FloatArray
+    ) -> FloatArray:
+        """Give the least cost of the tokens of each trajectory, at such a context on average."""
+        tokens, replica = draws.responses, gpu * costs.tp
         fixed, each = replica * costs.fixed_s, beta * costs.per_sequence_s
         best = min(max(math.sqrt(fixed / each), 1.0), costs.max_sequences) if each else costs.max_sequences
         by_slots = tokens * (fixed / best + each * best)
@@ -180,23 +207,19 @@ class Floor:
         found: FloatArray = (
             bracket
             + tokens * (replica * costs.per_sequence_s + beta * costs.fixed_s)
-            + contexts * costs.per_token_s * (replica + beta)
-            + prompts * costs.prefill_s_per_token * (replica + beta)
-            + draws.calls_s * beta
+            + tokens * contexts * costs.per_token_s * (replica + beta)
         )
         return found
 
     def longest_s(self, draws: Draws) -> float:
         """Give the seconds of the trajectory that takes longest, each alone on its fastest replica."""
-        tokens, prompts = draws.responses, draws.prompts
-        contexts = prompts * tokens + tokens**2 / 2.0
-        every = [
-            tokens * (c.fixed_s + c.per_sequence_s)
-            + contexts * c.per_token_s
-            + prompts * c.prefill_s_per_token
-            for c in self.task.costs.decode
-        ]
-        return float((np.min(every, axis=0) + draws.calls_s).max())
+        tokens = draws.responses
+        alone = self._least(
+            draws,
+            lambda c, contexts: tokens * (c.fixed_s + c.per_sequence_s + contexts * c.per_token_s),
+            lambda c: draws.prompts * c.prefill_s_per_token,
+        )
+        return float((alone + draws.calls_s).max())
 
     # ------------------------------------------------------------ training
 

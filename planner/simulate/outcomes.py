@@ -92,13 +92,12 @@ def with_outcomes(
 ) -> list[tuple[str, ...]]:
     """Draw the states that the tools of each trajectory return, one a turn."""
     kinds = np.digitize(after_prompt, (BRIEF_TOKENS, FAILING_TOKENS))
-    names = [[f"tool{tool}/{sign}" for sign in _SIGNS] for tool in range(outcomes.tools)]
-    found = []
-    for kind, count in zip(kinds.tolist(), turns.tolist(), strict=True):
-        shown = np.where(rng.random(count) < outcomes.telling, kind, rng.integers(0, len(_SIGNS), count))
-        tools = rng.integers(0, outcomes.tools, count)
-        found.append(tuple(names[t][s] for t, s in zip(tools.tolist(), shown.tolist(), strict=True)))
-    return found
+    shape = (len(after_prompt), int(turns.max()))
+    told = rng.random(shape) < outcomes.telling
+    signs = np.where(told, kinds[:, None], rng.integers(0, len(_SIGNS), shape))
+    names = [f"tool{tool}/{sign}" for tool in range(outcomes.tools) for sign in _SIGNS]
+    drawn = (rng.integers(0, outcomes.tools, shape) * len(_SIGNS) + signs).tolist()
+    return [tuple(names[k] for k in own[:count]) for own, count in zip(drawn, turns.tolist(), strict=True)]
 
 
 def what_can_be_told(

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from libra_plan.planner.routing.tree import OutcomeTree, Remaining
+from libra_plan.planner.simulate.outcome_tree import OutcomeTree, Remaining
 from libra_plan.planner.simulate.replica import Replica, Trajectory
 from libra_plan.profiles.schema_base import Count, File, NonNegative, Positive, Whole
 

@@ -8,6 +8,7 @@ engine times the batch that was really generated, replica by replica; the planne
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import lru_cache
 from statistics import NormalDist
 
@@ -18,6 +19,7 @@ from libra_plan.models.lengths import IntArray
 from libra_plan.models.packing import pack
 from libra_plan.models.rollout import Trajectories, continuous_s, makespan_s, pair_lengths
 from libra_plan.models.streaming import Stream, stream_of
+from libra_plan.planner.simulate.outcomes import Outcomes, read_tokens, turns_of
 from libra_plan.planner.simulate.world import DecodeCosts, Training, WorldTask
 
 __all__ = [
@@ -88,7 +90,19 @@ def _orders(task: WorldTask, mean_tokens: float) -> tuple[Trajectories, ...]:
     prompts, responses = task.samples_at(mean_tokens)
     rng = np.random.default_rng(0)
     wait_s = task.tools.mean_s if task.tools else 0.0
-    return tuple(pair_lengths(prompts, responses, rng, task.turns, wait_s) for _ in range(_ORDERS))
+    orders = (pair_lengths(prompts, responses, rng, task.turns, wait_s) for _ in range(_ORDERS))
+    return tuple(orders if task.outcomes is None else (_returned(task.outcomes, each) for each in orders))
+
+
+def _returned(outcomes: Outcomes, order: Trajectories) -> Trajectories:
+    """Count what tools return as part of the prompt: it is prefilled, and not generated."""
+    read = read_tokens(order.response_tokens)
+    return replace(
+        order,
+        prompt_tokens=order.prompt_tokens + read,
+        response_tokens=order.response_tokens - read,
+        turns=max(1, round(float(turns_of(outcomes, order.response_tokens, order.turns).mean()))),
+    )
 
 
 def rollout_closed_s(

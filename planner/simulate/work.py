@@ -51,7 +51,9 @@ class Returned:
 
     def tell(self, trajectories: tuple[Trajectory, ...]) -> None:
         """Set it in the trajectories."""
-        columns = zip(self.read.tolist(), self.turns.tolist(), self.prompt_ids.tolist(), self.states, strict=True)
+        columns = zip(
+            self.read.tolist(), self.turns.tolist(), self.prompt_ids.tolist(), self.states, strict=True
+        )
         for each, (read, turns, prompt_id, states) in zip(trajectories, columns, strict=True):
             each.read, each.turns, each.prompt_id, each.states = read, turns, prompt_id, states
             each.calls_s = each.calls_s[:turns]
@@ -61,7 +63,7 @@ class Returned:
 class StepLengths:
     """What is drawn for a step: tokens of prompts and responses, seconds of each one's tool calls by turn.
 
-    With `returned`, responses are what is generated, without what tools return; calls that are not made take 0 s.
+    With `returned`, responses are what is generated, without what tools return; calls not made take 0 s.
     """
 
     prompts: IntArray

@@ -1,12 +1,10 @@
 """The prefix tree: what a node tells, what an unseen one falls back to, and what is kept."""
 
-import json
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libra_plan.planner.routing.tree import OutcomeTree
+from libra_plan.planner.simulate.outcome_tree import OutcomeTree
 
 FAILED, WENT = "run/small/failure", "run/small/success"
 
@@ -60,12 +58,3 @@ def test_old_lengths_are_forgotten():
     for total in [100.0] * 500 + [900.0] * 64:
         tree.learn("p", (), (total,))
     assert tree.look("p", ()).mean_tokens == 900.0
-
-
-def test_what_was_learnt_outlives_the_process():
-    """A router that forgets at every restart never gets past the first epoch."""
-    tree, again = learnt(any_prompt=True), OutcomeTree(least_seen=2, any_prompt=True)
-    again.restore(json.loads(json.dumps(tree.to_data())))
-    for states in ((), (FAILED,), (WENT,), (FAILED, WENT)):
-        assert again.look("p", states) == tree.look("p", states)
-        assert again.look("other", states) == tree.look("other", states)

@@ -2,20 +2,19 @@
 
 The idea is Libra's C-MLFQ (arXiv 2606.03077): a node is a prompt and the ordered states that its tools
 returned; it keeps the mean and the 90th percentile of what was still to come. An unseen node answers with
-its parent's. Nothing but the standard library is needed.
+its parent's.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-__all__ = ["ANY_PROMPT", "OutcomeTree", "Remaining"]
+__all__ = ["OutcomeTree", "Remaining"]
 
-ANY_PROMPT = ""
+_ANY_PROMPT = ""
 """The key under which all prompts are kept together."""
 _KEPT = 64
 """Values a node keeps, the newest: it follows drift, and its size is bounded."""
@@ -70,7 +69,7 @@ class OutcomeTree:
         self._all.add(remaining_tokens[0])
         roots = [self._prompts.setdefault(prompt, _Node())]
         if self.any_prompt:
-            roots.append(self._prompts.setdefault(ANY_PROMPT, _Node()))
+            roots.append(self._prompts.setdefault(_ANY_PROMPT, _Node()))
         for node in roots:
             at = node
             at.add(remaining_tokens[0])
@@ -82,7 +81,7 @@ class OutcomeTree:
         """Tell what is still to come after these states; None: nothing is known at all."""
         found = self._below(prompt, states)
         if self.any_prompt:
-            common = self._below(ANY_PROMPT, states)
+            common = self._below(_ANY_PROMPT, states)
             if found is None or (common is not None and common.depth > found.depth):
                 found = common
         if found is None and len(self._all.remaining) >= self.least_seen:
@@ -99,26 +98,3 @@ class OutcomeTree:
                 break
             node, depth = child, depth + 1
         return node.tell(depth)
-
-    def to_data(self) -> dict[str, Any]:
-        """Give everything as lists and dictionaries that JSON can hold."""
-        return {
-            "all": [list(self._all.remaining), {}],
-            "prompts": {name: _data_of(node) for name, node in self._prompts.items()},
-        }
-
-    def restore(self, data: Mapping[str, Any]) -> None:
-        """Take over what `to_data` gave."""
-        self._all = _node_of(data["all"])
-        self._prompts = {name: _node_of(each) for name, each in data["prompts"].items()}
-
-
-def _data_of(node: _Node) -> list[Any]:
-    return [list(node.remaining), {state: _data_of(child) for state, child in node.children.items()}]
-
-
-def _node_of(data: Sequence[Any]) -> _Node:
-    remaining, children = data
-    node = _Node(children={state: _node_of(child) for state, child in children.items()})
-    node.remaining.extend(float(tokens) for tokens in remaining)
-    return node

@@ -1,1 +1,0 @@
-"""Route rollout requests between replicas of different sizes by what their tools return."""
