@@ -61,14 +61,14 @@ class Dealer:
         there = self.router.following(trajectory, here, replicas)
         if there is here:
             return None
-        routing = self.router.routing
-        far = routing.move_s_per_token if here.on[0].node == there.on[0].node else routing.far_move_s_per_token
+        routing, near = self.router.routing, here.on[0].node == there.on[0].node
+        seconds = routing.move_s_per_token if near else routing.far_move_s_per_token
         here.give_up(trajectory, now)
         there.expect(trajectory)
         self.router.routed.moves += 1
         self.router.routed.moved_tokens += trajectory.context
-        if far <= there.prefill_s_per_token:
-            return there, now + far * trajectory.context
+        if seconds <= there.prefill_s_per_token:
+            return there, now + seconds * trajectory.context
         there.prefill_again(trajectory, now)
         return there, now
 

@@ -27,8 +27,8 @@ class Trajectory:
     """One trajectory: lengths in tokens, seconds of the tool call after each turn (empty: none).
 
     `version` is that of the weights it began with; `calling`: a tool outside the replica works for it;
-    `resumes`: it comes from a replica that left, `ahead` tokens into a turn. Tools return `read` tokens in all,
-    in equal parts, which are prefilled; `states` say what each return was like.
+    `resumes`: it comes from a replica that left, `ahead` tokens into a turn. Tools return `read` tokens in
+    all, in equal parts, which are prefilled; `states` say what each return was like.
     """
 
     step: int

@@ -25,6 +25,7 @@ from libra_plan.planner.simulate.host import Host
 from libra_plan.planner.simulate.record import StepDone
 from libra_plan.planner.simulate.replica import Replica, Trajectory
 from libra_plan.planner.simulate.stages import train_s
+from libra_plan.planner.simulate.tool_calls import call_tool
 from libra_plan.planner.simulate.work import Work, stream
 from libra_plan.planner.simulate.world import WorldTask
 
@@ -113,7 +114,7 @@ class TaskRun:
         self._joining_s += pause_s
         if role == "rollout":
             self.replicas.append(self._engine(gpus))
-            (self._feed if self.overlapping else self._deal)()
+            self.refill()
 
     def _put_back(self, back: list[Trajectory]) -> None:
         self._pending.extendleft(sorted(back, key=attrgetter("step", "number"), reverse=True))
@@ -186,7 +187,7 @@ class TaskRun:
     def ended(self, replica: Replica, trajectory: Trajectory) -> None:
         """Take what a replica gave: a trajectory that ended, or one that calls a tool outside."""
         if trajectory.calling:
-            self._call(replica, trajectory)
+            call_tool(self, replica, trajectory)
             return
         self.dealer.ended(trajectory, replica)
         if self.overlapping:
@@ -199,37 +200,9 @@ class TaskRun:
             if len(self._batch) == self.spec.samples:
                 self._rolled_out()
 
-    def _call(self, replica: Replica, trajectory: Trajectory) -> None:
-        life = self.life
-
-        def back() -> None:
-            if self.life == life and replica.holds_call(trajectory):
-                self._go_on(replica, trajectory)
-
-        seconds = trajectory.calls_s[trajectory.done_turns - 1]
-        if self.dealer.on_workers:
-            self.host.call_tool(seconds, back)
-        else:
-            self.host.after(seconds, back)
-
-    def _go_on(self, replica: Replica, trajectory: Trajectory) -> None:
-        """Let a trajectory go on after a tool call, here or where the router wants it."""
-        moved = self.dealer.move(trajectory, replica, self.replicas, self.host.now)
-        if moved is not None:
-            there, at = moved
-            self._later(at - self.host.now, lambda: self._wake(there, trajectory))
-            self.host.watch(self, replica)
-            (self._feed if self.overlapping else self._deal)()
-            return
-        self._wake(replica, trajectory)
-
-    def _wake(self, replica: Replica, trajectory: Trajectory) -> None:
-        if not replica.holds_call(trajectory):
-            return  # the replica left meanwhile
-        done = replica.wake(trajectory, self.host.now)
-        if done is not None:
-            self.ended(replica, done)
-        self.host.watch(self, replica)
+    def refill(self) -> None:
+        """Begin what waits, as far as there is room."""
+        (self._feed if self.overlapping else self._deal)()
 
     def _feed(self) -> None:
         """Begin trajectories as far as staleness allows; as batches, the next when the last is generated."""

@@ -185,10 +185,10 @@ class Elastic(File, frozen=True, kw_only=True):
 class WorldTask(File, frozen=True, kw_only=True):
     """A task. `steps` ends it; `arrives_s` begins it. Without `steps` it runs to the end of the world.
 
-    `rollouts` of an async task: a `stream` that never drains, or `batches`, a step's samples as one. Without
-    `elastic` any change of its placement stops all of it. With `outcomes` its tools return something, and part
-    of the response is what they return. `routing` says which replica a trajectory begins on and whether it
-    moves; without it none does.
+    `rollouts` of an async task: a `stream` that never drains, or `batches`, a step's samples as one.
+    Without `elastic` any change of its placement stops all of it. With `outcomes` its tools return
+    something, and part of the response is what they return. `routing` says which replica a trajectory
+    begins on and whether it moves; without it none does.
     """
 
     id: Name

@@ -3,15 +3,18 @@
 import msgspec
 import numpy as np
 import pytest
-from sim_worlds import DECODE, Tools, make_task
+from sim_worlds import DECODE, Tools, make_task, make_world
 
+from libra_plan.errors import WorkloadError
 from libra_plan.planner.simulate.outcomes import Outcomes, read_tokens, what_can_be_told
 from libra_plan.planner.simulate.replica import Replica, Trajectory
+from libra_plan.planner.simulate.stages import expected_step_lengths, rollout_closed_s
 from libra_plan.planner.simulate.work import Work
-from libra_plan.planner.simulate.world import Drift
+from libra_plan.planner.simulate.world import Drift, read_world
 
 LATE = Drift(first_mean_tokens=11_500, sigma=1.0, max_tokens=40_960)
 OUTCOMES = Outcomes(prompts=8, per_prompt=16)
+WIDE = msgspec.structs.replace(DECODE, kv_tokens=4_000_000)
 
 
 def drawn(outcomes=OUTCOMES, **more):
@@ -81,3 +84,20 @@ def test_tool_output_is_prefilled_and_takes_room():
         ends.append(replica.now)
     longer = 200 * costs.prefill_s_per_token + costs.per_token_s * 200 * 500  # the second turn reads them
     assert ends[1] - ends[0] == pytest.approx(longer, rel=1e-9)
+
+
+def test_a_planner_does_not_count_what_is_read_as_generated():
+    """The closed forms must price what the engine runs: tool output costs prefill, not decode steps."""
+    told = make_task(responses=LATE, turns=5, tools=Tools(mean_s=1.0), outcomes=OUTCOMES, samples=32)
+    plain = msgspec.structs.replace(told, outcomes=None)
+    assert expected_step_lengths(told, 11_500.0).tolist() == expected_step_lengths(plain, 11_500.0).tolist()
+    told_s, plain_s = (rollout_closed_s(task, WIDE, 11_500.0, 1, drains=True) for task in (told, plain))
+    assert 0.5 * plain_s < told_s < 0.9 * plain_s
+
+
+def test_outcomes_without_tools_are_refused(tmp_path):
+    """Nothing would ever return them."""
+    path = tmp_path / "bad.yaml"
+    path.write_bytes(msgspec.yaml.encode(make_world(make_task(outcomes=OUTCOMES))))
+    with pytest.raises(WorkloadError, match="tools are not given"):
+        read_world(path)
