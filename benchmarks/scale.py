@@ -1,5 +1,8 @@
 """Measure the optimizer at cluster scale: `scale.py --gpus N --tasks T [--case FILE] [--running]`.
 
+With `--policy NAME`, or `all`, whole solves under that policy are measured instead, verified; with `--warm`
+twice, the second time with the columns that the first kept on disk.
+
 Prints JSON lines: one per improvement, then a summary. Wall seconds are what a user waits; CPU
 seconds are given beside them, since a busy machine stretches the former only.
 """
@@ -18,6 +21,7 @@ from typing import Any
 import numpy as np
 from allocation_case import Allocation, after, read_case
 from allocation_generate import from_inventory, generate
+from scale_policies import POLICIES, lines
 
 from libra_plan.planner.solvers.colgen.search import Answer, Limits, optimise
 from libra_plan.planner.solvers.colgen.store import by_name, prices_by_name
@@ -27,6 +31,10 @@ MARKS_S = (1.0, 5.0, 30.0)
 
 def main() -> None:
     options = _options()
+    if options.policy:
+        for told in lines(options):
+            print(json.dumps(told), flush=True)
+        return
     case = _case(options)
     limits = Limits(options.time_limit, options.gap, seed=options.seed)
     allocation = Allocation(case)
@@ -137,6 +145,11 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--inventory", type=Path, help="CSV of real nodes to generate tasks for")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--running", action="store_true")
+    parser.add_argument("--policy", choices=[*POLICIES, "all"], help="measure whole solves under a policy")
+    parser.add_argument(
+        "--kinds", type=int, help="kinds of tasks for --policy; as many as tasks unless given"
+    )
+    parser.add_argument("--warm", action="store_true", help="with --policy: keep columns, and solve again")
     parser.add_argument(
         "--cpu-clock", action="store_true", help="count this process's CPU seconds instead of wall"
     )

@@ -13,6 +13,7 @@ import typer
 from libra_plan.cli import render
 from libra_plan.cli.faults import printable, writing
 from libra_plan.cli.inputs import ClusterFlags, Inputs, read_inputs, read_manifest_at, set_aside_notes
+from libra_plan.cli.kept_columns import MOST_MIB, ColumnsMib, kept_columns
 from libra_plan.cli.move_costs import SwitchCosts, SwitchCostsFrom, cost_files
 from libra_plan.cli.observed import Observed, read_observed
 from libra_plan.cli.remarks import say_of_plan, say_of_workload
@@ -144,6 +145,7 @@ def solve(
     corrections: CorrectionsOption = None,
     seed: Seed = 0,
     switch_costs: SwitchCosts = None,
+    columns_mib: ColumnsMib = MOST_MIB,
     form: FormOption = Form.TABLE,
 ) -> None:
     """Plan, verify, write when asked, and print."""
@@ -156,7 +158,9 @@ def solve(
     costs = cost_files(switch_costs, running, out)
     inputs = _inputs(profiles, flags, parent, policy, budget, allow_prior, seed, ahead_steps, observed, costs)
     params = _params(time_limit, gap, deterministic, seed, solver)
-    plan = verified_plan(inputs.problem, replace(params, kept_gap=_kept_gap(parent, gap)))
+    with kept_columns(columns_mib) as columns:
+        params = replace(params, kept_gap=_kept_gap(parent, gap), columns=columns)
+        plan = verified_plan(inputs.problem, params)
     say_of_plan(plan)
     manifest = _settle(inputs, plan, name, out)
     if form is Form.TABLE:

@@ -16,6 +16,7 @@ import typer
 from libra_plan.cli import render
 from libra_plan.cli.faults import writing
 from libra_plan.cli.inputs import ClusterFlags
+from libra_plan.cli.kept_columns import MOST_MIB, ColumnsMib, kept_columns
 from libra_plan.cli.options import with_options
 from libra_plan.cli.plan_verbs import (
     AheadSteps,
@@ -181,14 +182,21 @@ class Looking:
 
 
 @with_options(Looking)
-def replan(given: Looking, wait: Wait = 0.0, form: FormOption = Form.TABLE) -> None:
+def replan(
+    given: Looking, wait: Wait = 0.0, columns_mib: ColumnsMib = MOST_MIB, form: FormOption = Form.TABLE
+) -> None:
     """Look once."""
+    from libra_plan.planner.replan.market import Memo
     from libra_plan.planner.replan.policy import read_policy
 
     rules = read_policy(given.replan_policy)
     require_folder(given.run)
-    with _locked(given.run, wait), opened(given.run, given.state, lead=True) as store:
-        report = _look(given.sources, store, rules, given.dry_run, None)
+    with (
+        kept_columns(columns_mib) as columns,
+        _locked(given.run, wait),
+        opened(given.run, given.state, lead=True) as store,
+    ):
+        report = _look(given.sources, store, rules, given.dry_run, Memo(columns=columns))
     _print_report(report, form)
 
 

@@ -116,7 +116,7 @@ def lay_out(inputs: LookInputs, state: LoopState, clock: Clock, memo: Memo) -> D
     state = replace(state, clocks=tuple(ran_out.get(each.task, each) for each in state.clocks))
     problem = replace(problem, horizon_s=_rounded(horizon_s(state, _running(problem), policy.stay)))
     key = digest_of(to_bytes(problem))
-    market = memo.known.get(key) or memo.keep(key, market_of(problem))
+    market = memo.known.get(key) or memo.keep(key, market_of(problem, memo.columns))
     seen = doubts_of(tracked)
     pairs = [charged(task, problem, policy, seen) for task in market.tasks]
     held, banned, notes = _limits(inputs, state, window, market)

@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from libra_plan.planner.columns.keeping import ColumnFolder
+from libra_plan.planner.columns.known import KnownColumns
 from libra_plan.planner.plan import Column
 from libra_plan.planner.problem import LEAST_KEPT, Policy, Problem
 from libra_plan.planner.replan.beliefs import Doubts
@@ -80,6 +82,8 @@ class Memo:
     """Remembers the markets of the last problems; it changes how long a look takes, nothing else."""
 
     known: dict[str, Market] = field(default_factory=dict)
+    columns: ColumnFolder | None = None
+    """Where columns of tasks are kept from one process to the next."""
 
     def keep(self, digest: str, made: Market) -> Market:
         """Remember a market, and forget all but the last four."""
@@ -89,9 +93,9 @@ class Memo:
         return made
 
 
-def market_of(problem: Problem) -> Market:
-    """Generate every task's columns and measure them."""
-    priced = priced_tasks(problem, problem)
+def market_of(problem: Problem, kept_in: ColumnFolder | None = None) -> Market:
+    """Generate every task's columns, but for those that are kept, and measure them."""
+    priced = priced_tasks(problem, problem, known=KnownColumns(kept_in))
     resources, oracles = market(priced, problem.cluster)
     holds = {
         held.task: {g for r in held.roles for gpus in r.replicas for g in gpus} for held in problem.running

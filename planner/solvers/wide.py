@@ -22,6 +22,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _SAFETY = 1e-9  # relative: the sums of a bound are true to about this
+_ROUNDING = 1e-10  # where values are at most about 1
 _TRUE_TO = 1e-9  # of a row's largest coefficient
 _TRIED = 64  # candidates of a task
 
@@ -63,7 +64,7 @@ class Wide:
         most = np.zeros(len(self.first))
         np.maximum.at(most, self.task, self.reduced(prices))
         total = float(self.limit @ prices) + float(most.sum())
-        return total + _SAFETY * max(1.0, abs(total))
+        return total + _SAFETY * abs(total) + _ROUNDING
 
     def part(self, numbers: Ints) -> Wide:
         """Give the same rows over some of the candidates; they are numbered anew, in their order."""
