@@ -6,7 +6,6 @@ import math
 import os
 import select
 import signal
-import socket
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
@@ -147,6 +146,8 @@ def _serve(address: tuple[str, int], held: ExitStack) -> Taker:
 def _record(
     out: Path, source: str, interval_s: float, clocks: Clocks, retention: Retention, held: ExitStack
 ) -> Taker:
+    import socket
+
     from libra_plan.planner.telemetry.recording import SCHEMA_VERSION, Header, Recorder
 
     began = clocks.stamp()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -66,6 +65,8 @@ def read_moves(files: Sequence[Path], profiles: Path) -> dict[str, SwitchPrice]:
 
 def with_digest(problem: Problem, moves: Mapping[str, SwitchPrice]) -> Problem:
     """Count the prices of moves among the inputs, where there are any."""
+    import hashlib
+
     from libra_plan.profiles.switch_costs import STORE
 
     if not moves:

@@ -16,9 +16,9 @@ def with_options(
     options: type[Given],
 ) -> Callable[[Callable[Concatenate[Given, Own], None]], Callable[..., None]]:
     """Give a verb the fields of a dataclass as options; it gets them together, as its first argument."""
+    shared = inspect.signature(options, eval_str=True).parameters
 
     def of_verb(verb: Callable[Concatenate[Given, Own], None]) -> Callable[..., None]:
-        shared = inspect.signature(options, eval_str=True).parameters
         own = list(inspect.signature(verb, eval_str=True).parameters.values())[1:]
 
         def command(**values: object) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -108,6 +107,8 @@ def opened(
     folder: Path, state: str | None, *, create: bool = True, lead: bool = False
 ) -> Iterator[StateStore]:
     """Open the record; text with `://` is a URL. With `lead` the lease is given back at the end."""
+    import socket
+
     from libra_plan.planner.replan.state_store import StateStore
     from libra_plan.planner.replan.store_open import DATABASE
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from enum import Enum
-from importlib import resources
 from typing import Annotated
 
 import typer
@@ -36,6 +35,8 @@ def register(app: typer.Typer) -> None:
 
 def schema(name: Annotated[SchemaName, typer.Argument(metavar="NAME", help="Kind of file.")]) -> None:
     """Print a schema as it is published."""
+    from importlib import resources
+
     if name is SchemaName.REPLAN_POLICY:
         from libra_plan.planner.replan.policy import policy_schema
 

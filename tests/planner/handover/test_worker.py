@@ -127,7 +127,7 @@ def test_waiting_ends_when_the_request_is_withdrawn(tmp_path):
     waiting.join(0.05)
     assert waiting.is_alive()
     (tmp_path / REQUEST).unlink()
-    waiting.join(10)
+    waiting.join(60)
     assert not waiting.is_alive()
 
 
