@@ -146,7 +146,7 @@ def _planned(
             factor = 1.0 if correction is None else correction.state.factor
             value = role.stage_time.value / factor
             time_s = Estimate(value, value, value, "s", Origin(role.stage_time.origin))
-            stages[task.id, role.id] = PlannedStage(time_s, layout)
+            stages[task.id, role.id] = PlannedStage(time_s, layout, task.generation)
     return stages
 
 

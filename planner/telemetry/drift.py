@@ -40,10 +40,11 @@ class RoleDrift:
 
 @dataclass(frozen=True, slots=True)
 class PlannedStage:
-    """A role's stage time as the plan has it, without corrections, and its layout there."""
+    """A role's stage time as the plan has it, without corrections, and in which layout and generation."""
 
     time_s: Estimate
     layout: Layout
+    generation: int | None = None
 
 
 def drifts(
@@ -231,6 +232,8 @@ def _compared(window: WorkWindow, planned: PlannedStage | None, models: _Models)
         return _Seen(fitted, _query(window).layout, observed_s, predicted.value)
     if planned is None:
         raise RefusedError("batch and length are not recorded, and no plan was given")
+    if None not in (window.generation, planned.generation) and window.generation != planned.generation:
+        raise RefusedError(f"it is of generation {window.generation} of the task, not {planned.generation}")
     if planned.time_s.origin not in INSIDE:
         raise RefusedError(f"the plan's stage time is {planned.time_s.origin.value}")
     return _Seen(None, planned.layout, observed_s, planned.time_s.value)

@@ -134,6 +134,20 @@ def test_steps_without_batch_are_compared_with_the_plan(profiles, fits):
         assert why in drift.left_out[0][0]
 
 
+def test_steps_of_another_generation_are_not_held_against_the_plan(profiles, fits):
+    """A recording goes on over a restart in another layout, whose stage times are others."""
+    windows = [
+        WorkWindow(
+            start_s=100.0 * at, end_s=100.0 * (at + 1), task="t", role="rollout", steps=1.0, generation=of
+        )
+        for at, of in enumerate((1, 1, 2, 2, 2, None))
+    ]
+    stage = PlannedStage(Estimate(50.0, 45.0, 55.0, "s", Origin.INTERPOLATED), Layout(tp=2), generation=2)
+    drift = found(profiles, fits, windows, stage_times={("t", "rollout"): stage})["rollout"]
+    assert drift.taken == 4
+    assert drift.left_out == (("it is of generation 1 of the task, not 2", 2),)
+
+
 def test_steps_of_another_batch_are_observations_of_the_same_role(profiles, fits):
     """The factor is the role's; what it was seen in is the latest layout."""
     seconds = predicted_s(profiles, fits)
