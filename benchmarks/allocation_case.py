@@ -78,6 +78,16 @@ class Allocation:
         return parts
 
     @cached_property
+    def _loss(self) -> dict[tuple[int, str], float]:
+        """What a moved GPU costs, by task and role."""
+        return {
+            (task["id"], role["name"]): role["switch_loss_per_gpu"]
+            for task in self.case["work"]
+            for roles in _forms(task)
+            for role in roles
+        }
+
+    @cached_property
     def _type_of(self) -> dict[str, str]:
         return {str(n["id"]): n["gpu_type"] for n in self.case["cluster"]}
 
@@ -187,8 +197,9 @@ class Allocation:
         more = np.zeros(len(self.at))
         for name in self.types:
             own = [share for share in shares if share.gpu_class == name]
-            opened = len(place_shares(own, self.case["capacity_gb"]))
             whole, quarters = self.at[name, "1"], self.at[name, "quarters"]
+            most = {name: int(self.resources.limit[whole] - demand[whole] + 1e-9)}
+            opened = len(place_shares(own, self.case["capacity_gb"], most=most))
             if demand[whole] + opened > self.resources.limit[whole] + 1e-9:
                 more[quarters] = max(1.0, 4 * (opened - 1) + 1 - demand[quarters])
         return more if more.any() else None
@@ -208,10 +219,11 @@ class Allocation:
                     where = (task["id"], number, role["name"], c)
                     name, size = config["gpu_type"], config["gpus_per_replica"]
                     if size:
-                        blocks += [(Block(owner, name, size), where)] * replicas
+                        blocks += [(Block(owner, name, size, role["switch_loss_per_gpu"]), where)] * replicas
                     else:
                         quarters, memory = config["compute_quarters"], config["memory_gb_per_gpu"]
-                        shares += [(Share(owner, name, quarters, memory, c), where)] * replicas
+                        share = Share(owner, name, quarters, memory, c, role["switch_loss_per_gpu"])
+                        shares += [(share, where)] * replicas
         return blocks, shares
 
     def place(self, chosen: Sequence[Chosen]) -> dict[str, Any] | None:
@@ -225,8 +237,9 @@ class Allocation:
         }
         opened = place_shares([share for share, _ in shares], self.case["capacity_gb"], held_shares, room)
         blocks = [block for block, _ in requests]
-        for i, (name, gpu, _) in enumerate(opened):
-            blocks.append(Block(f"opened:{i}", name, 1))
+        for i, (name, gpu, on) in enumerate(opened):
+            loss = sum(self._loss[shares[j][1][0], shares[j][1][2]] for j in on)
+            blocks.append(Block(f"opened:{i}", name, 1, loss))
             if gpu is not None:
                 held[f"opened:{i}"] = [gpu]
         nodes = [NodeRoom(str(n["id"]), n["gpu_type"], tuple(n["usable_gpus"])) for n in self.case["cluster"]]
@@ -266,12 +279,6 @@ class Allocation:
         running_tasks = {task for task, _ in self.running}
         new = 0
         cost = 0.0
-        loss = {
-            (t["id"], r["name"]): r["switch_loss_per_gpu"]
-            for t in self.case["work"]
-            for rs in _forms(t)
-            for r in rs
-        }
         now: dict[tuple[int, str], set[Gpu]] = {}
         for t, _, name, _, gpus in replicas:
             now.setdefault((t, name), set()).update(tuple(g) for g in gpus)
@@ -279,7 +286,7 @@ class Allocation:
             if key[0] in running_tasks:
                 moved = len(gpus - set(self.running.get(key, ())))
                 new += moved
-                cost += moved * loss[key]
+                cost += moved * self._loss[key]
         return {"replicas": plan, "moved_gpus": new, "move_cost": cost}
 
     def worth(self, chosen: Sequence[Chosen]) -> float:

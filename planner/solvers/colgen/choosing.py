@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from libra_plan.planner.solvers.colgen.anew import improve
 from libra_plan.planner.solvers.colgen.arrays import Floats, Ints
 from libra_plan.planner.solvers.colgen.lp_master import solve_integer
 from libra_plan.planner.solvers.colgen.meeting import meeting
@@ -30,6 +31,7 @@ def choose(state: State) -> None:
     that a better plan may use, in growing windows below the bound.
     """
     few = len(state.oracles) <= _FEW_TASKS
+    improve(state, 8, ask=True)
     if not state.over:
         meeting(state, _WAYS if few else _SOME_WAYS)
     if not state.over:
@@ -38,10 +40,10 @@ def choose(state: State) -> None:
         meeting(state, _WAYS)
     many = len(state.oracles) > _TOGETHER  # else every choice is among all tasks already
     if many and not state.over:
-        _improve(state, tries=60)
+        _improve_parts(state, tries=60)
     while not state.over and _prove(state):
         if many:
-            _improve(state, tries=8)
+            _improve_parts(state, tries=8)
 
 
 def _near_prices(state: State) -> None:
@@ -61,7 +63,7 @@ def _near_prices(state: State) -> None:
             _solve(state, share * wanted, 0.3 * state.limits.gap, max(0.3, 0.25 * state.spent_s))
 
 
-def _improve(state: State, tries: int) -> None:
+def _improve_parts(state: State, tries: int) -> None:
     """Choose anew for a few tasks at a time, among more columns, while the others stay.
 
     Those that lose most against the prices are likelier to be among them.

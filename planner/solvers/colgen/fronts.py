@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from libra_plan.planner.solvers.colgen.arrays import Floats, Ints
 from libra_plan.planner.solvers.colgen.held import HeldRole
@@ -18,6 +19,7 @@ from libra_plan.planner.solvers.colgen.held import HeldRole
 __all__ = ["Dual", "Envelope", "MixRole", "RoleFront", "TableRole", "pareto", "undominated"]
 
 _LEAST = 1e-12
+_AT_ONCE = 128  # points compared with all kept ones together
 _PARETO_LIMIT = 300_000  # mixes kept of one role; past it the front says it is cut
 
 
@@ -339,13 +341,19 @@ def undominated(usage: Floats, gain: Floats) -> Ints:
         return np.zeros(0, dtype=np.int64)
     usage = usage[:, np.ptp(usage, axis=0) > 0]  # what all take alike decides nothing
     order = np.lexsort((-gain, usage.sum(axis=1)))
-    kept_usage, kept_gain = np.empty_like(usage), np.empty_like(gain)
-    kept: list[int] = []
-    for i in order:
-        n = len(kept)
-        rivals = np.flatnonzero(kept_gain[:n] >= gain[i] - 1e-12)
-        if len(rivals) and (kept_usage[rivals] <= usage[i] + 1e-12).all(axis=1).any():
-            continue
-        kept_usage[n], kept_gain[n] = usage[i], gain[i]
-        kept.append(int(i))
-    return np.array(kept, dtype=np.int64)
+    kept = order[:0]
+    for begin in range(0, len(order), _AT_ONCE):
+        some = order[begin : begin + _AT_ONCE]
+        some = some[~_matched(usage[kept], gain[kept], usage[some], gain[some]).any(axis=0)]
+        # What matches an earlier point that is matched itself matches the later one, too.
+        beaten = np.triu(_matched(usage[some], gain[some], usage[some], gain[some]), 1)
+        kept = np.concatenate((kept, some[~beaten.any(axis=0)]))
+    return kept
+
+
+def _matched(usage: Floats, gain: Floats, other: Floats, of_other: Floats) -> NDArray[np.bool_]:
+    """Tell which points match which others: as much gain for at most the same usage."""
+    found = gain[:, None] >= of_other - 1e-12
+    for row in range(usage.shape[1]):
+        found &= usage[:, row, None] <= other[:, row] + 1e-12
+    return found

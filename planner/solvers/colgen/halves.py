@@ -16,11 +16,13 @@ from numpy.typing import NDArray
 
 from libra_plan.planner.solvers.colgen.arrays import Floats, Ints
 
-__all__ = ["Columns", "Fits", "Half", "Pairs", "halves", "meet"]
+__all__ = ["Columns", "Fits", "Half", "Pairs", "halves", "meet", "meet_some", "window_of"]
 
 _AT_ONCE = 1_000_000  # pairs looked at together
 _CHECKED, _MOST_CHECKED = 20_000, 400_000  # of those, the best are looked at row by row until some fit
 _KEPT = 60
+_FEW = 4  # columns of a task
+_STEPS, _FINE = 256, 16  # of losses when ways are counted, and so many at least below the answer
 _SAME = 1e-9  # of a limit: spendings that differ by less are one
 
 
@@ -45,9 +47,8 @@ class Half:
 
     loss: Floats
     spent: Floats
-    demand: Floats
-    steps: list[tuple[int, Ints, Ints]] = field(default_factory=list)
-    """Of each task added: its number, and of every way the way before and the column."""
+    steps: list[tuple[Columns, Ints, Ints]] = field(default_factory=list)
+    """Of each task added: its columns, and of every way the way before and the column."""
 
     def __len__(self) -> int:
         return len(self.loss)
@@ -55,14 +56,22 @@ class Half:
     def columns_of(self, way: int) -> list[tuple[int, int]]:
         """List task and column of a way."""
         found = []
-        for task, before, column in reversed(self.steps):
-            found.append((task, int(column[way])))
+        for columns, before, column in reversed(self.steps):
+            found.append((columns.task, int(column[way])))
             way = int(before[way])
         return found
 
+    def demand_of(self, ways: Ints) -> Floats | float:
+        """Give what ways take of every row, shape (ways, rows); 0 before there are tasks."""
+        demand: Floats | float = 0.0
+        for columns, before, column in reversed(self.steps):
+            demand = demand + columns.demand[column[ways]]
+            ways = before[ways]
+        return demand
+
     def best(self, ways: int) -> Half:
         """Give so many ways of least loss."""
-        return Half(self.loss[:ways], self.spent[:ways], self.demand[:ways], self.steps)
+        return Half(self.loss[:ways], self.spent[:ways], self.steps)
 
     def extend(self, columns: Columns, window: float, limits: Floats, most: int) -> int:
         """Add a task unless more than `most` ways would have to be looked at; say how many."""
@@ -80,8 +89,7 @@ class Half:
         kept = kept[np.argsort(loss[kept], kind="stable")]
         before, column = before[kept], column[kept]
         self.loss, self.spent = loss[kept], spent[kept]
-        self.demand = self.demand[before] + columns.demand[column]
-        self.steps.append((columns.task, before, column))
+        self.steps.append((columns, before, column))
         return total
 
 
@@ -102,19 +110,40 @@ def _least_of_same(loss: Floats, spent: Floats) -> Ints:
 def halves(tasks: list[Columns], window: float, limits: Floats, most: int) -> tuple[Half, Half] | None:
     """Enumerate both halves; None when more than `most` ways would have to be looked at in all.
 
-    Tasks of many columns come first, while there are few ways to combine them with; each goes to
-    the half that has fewer ways.
+    Tasks of few columns come first: they hardly make ways more, and cost as much as there are. Then those
+    of many columns, the most first: their ways merge. Each goes to the half that has fewer ways.
     """
-    rows = tasks[0].demand.shape[1]
-    both = (
-        Half(np.zeros(1), np.zeros((1, len(limits))), np.zeros((1, rows))),
-        Half(np.zeros(1), np.zeros((1, len(limits))), np.zeros((1, rows))),
-    )
-    for own in sorted((each.within(window) for each in tasks), key=lambda each: -len(each.loss)):
+    both = Half(np.zeros(1), np.zeros((1, len(limits)))), Half(np.zeros(1), np.zeros((1, len(limits))))
+    within = [each.within(window) for each in tasks]
+    for own in sorted(within, key=lambda each: _turn(len(each.loss))):
         most -= min(both, key=len).extend(own, window, limits, most)
         if most < 0:
             return None
     return both
+
+
+def window_of(tasks: Sequence[Columns], most: float, ways: int) -> float:
+    """Give about the largest window, up to `most`, in which each half has no more than so many ways.
+
+    Ways are counted by their loss in steps, before any are listed; those of the same spending count apart.
+    """
+    window = most
+    while True:
+        counts = [np.eye(1, _STEPS)[0], np.eye(1, _STEPS)[0]]
+        for own in sorted(tasks, key=lambda each: -len(each.loss)):
+            at = np.minimum(own.loss * (_STEPS / window), _STEPS).astype(np.int64)
+            smaller = int(counts[1].sum() < counts[0].sum())
+            steps = np.bincount(at, minlength=_STEPS)[:_STEPS].astype(np.float64)
+            counts[smaller] = np.convolve(counts[smaller], steps)[:_STEPS]
+        total = np.maximum(np.cumsum(counts[0]), np.cumsum(counts[1]))
+        step = int(np.searchsorted(total, ways, side="right"))
+        if step >= _FINE or step == 0 or window <= _SAME * most:
+            return window * max(1, step) / _STEPS
+        window *= (step + 1) / _STEPS
+
+
+def _turn(columns: int) -> tuple[bool, int]:
+    return columns > _FEW, columns if columns <= _FEW else -columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,30 +170,53 @@ def meet(both: tuple[Half, Half], limits: Floats, window: float, fits: Fits, mos
     sorted into cells of that width, and each way looks into the two it may fit in along every limit.
     """
     first, second = both
+    if not len(first) or not len(second):
+        return _none()
     cells = _cells(second.spent, limits, window)
-    order = np.argsort(cells, kind="stable")
+    order = np.argsort(cells, kind="stable")  # within a cell ways stay sorted by loss
     cells = cells[order]
+    begins = np.flatnonzero(np.concatenate(([True], cells[1:] != cells[:-1])))
+    number = np.diff(np.append(begins, len(cells)))
+    # Of a cell only ways count whose loss the window has room for beside the first one's.
+    key = 4 * np.repeat(np.arange(len(begins)), number) + np.minimum(second.loss[order] / window, 2.0)
+    room = np.maximum(1.0 - first.loss / window + 1e-9, -1.0)
     need = limits - first.spent
-    found = _none()
+    places: list[tuple[Ints, Ints, Ints]] = []
     looked = 0
     for corner in np.ndindex(*(2,) * len(limits)):
         at = _cells(need, limits, window, corner)
-        low = np.searchsorted(cells, at, side="left")
-        number = np.searchsorted(cells, at, side="right") - low
+        cell = np.searchsorted(cells[begins], at)
+        way = np.flatnonzero(cells[begins[np.minimum(cell, len(begins) - 1)]] == at)
+        low = begins[cell[way]]
+        number = np.searchsorted(key, 4 * cell[way] + room[way], side="right") - low
         looked += int(number.sum())
         if looked > most:
             return None
+        places.append((way, low, number))
+    found = _none()
+    for way, low, number in places:
         ends = np.cumsum(number)
         begin = 0
         while begin < len(number):  # so many pairs at a time
             done = int(ends[begin - 1]) if begin else 0
             end = max(begin + 1, int(np.searchsorted(ends, done + _AT_ONCE, side="right")))
-            some = np.arange(begin, end)
-            way = np.repeat(some, number[some])
-            partner = order[_counting(number[some]) + low[way]]
-            found = _best(found, _within(both, need, way, partner, window, fits))
+            some = slice(begin, end)
+            partner = order[_counting(number[some]) + np.repeat(low[some], number[some])]
+            pairs = _within(both, need, np.repeat(way[some], number[some]), partner, window, fits)
+            found = _best(found, pairs)
             begin = end
     return found
+
+
+def meet_some(both: tuple[Half, Half], limits: Floats, window: float, fits: Fits, most: int) -> Pairs:
+    """Find pairs among so few of the ways that lose least that there are not too many to look at."""
+    ways = max(map(len, both))
+    while ways > 1:
+        ways //= 2
+        found = meet((both[0].best(ways), both[1].best(ways)), limits, window, fits, most)
+        if found is not None:
+            return found
+    return _none()
 
 
 def _none() -> Pairs:
@@ -205,7 +257,8 @@ def _within(
     least = float(loss[good[0]])
     for begin in range(0, min(len(good), _MOST_CHECKED), _CHECKED):
         some = good[begin : begin + _CHECKED]
-        some = some[fits(first.demand[way[some]] + second.demand[partner[some]])]
+        demand = np.asarray(first.demand_of(way[some]) + second.demand_of(partner[some]))
+        some = some[fits(demand)]
         if len(some):
             return Pairs(way[some], partner[some], loss[some], least)
     return replace(_none(), least=least)

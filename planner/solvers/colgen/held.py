@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from libra_plan.planner.solvers.colgen.arrays import Floats
 
@@ -25,6 +25,8 @@ class HeldRole:
     quarters: tuple[float, ...]
     on_node: Mapping[str, Mapping[str, int]]
     loss: float
+    known: dict[bytes, float] = field(default_factory=dict, compare=False, repr=False)
+    """Moves of the mixes asked about so far."""
 
     def extras(self, config: int, most: int) -> list[float]:
         """Give what each further replica of a config costs in moves, alone, cheapest first."""
@@ -39,6 +41,12 @@ class HeldRole:
 
     def moves(self, numbers: Floats) -> float:
         """Give what a mix costs in moves: `numbers[c]` replicas of config c."""
+        key = numbers.tobytes()
+        if key not in self.known:
+            self.known[key] = self._moves(numbers)
+        return self.known[key]
+
+    def _moves(self, numbers: Floats) -> float:
         cost = 0.0
         for name in set(self.gpu_class):
             own = [c for c, each in enumerate(self.gpu_class) if each == name and numbers[c] > 0]

@@ -13,16 +13,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from libra_plan.planner.solvers.colgen.arrays import Floats
-from libra_plan.planner.solvers.colgen.halves import Columns, Half, Pairs, halves, meet
+from libra_plan.planner.solvers.colgen.halves import Columns, Half, Pairs, halves, meet, meet_some
 from libra_plan.planner.solvers.colgen.oracle import Found, Oracle
+from libra_plan.planner.solvers.colgen.purses import purses
 from libra_plan.planner.solvers.colgen.state import State
 
 __all__ = ["meeting"]
 
 _FIRST = 0.06  # of what a task is worth per task: about how far apart the best columns of a task are
 _GROWS = 1.5
-_LISTED = 3.0  # times the window: how far columns are listed at once
-_FREE = 1e-4  # of the highest price of a purse: below it a limit binds nobody
+_LISTED, _AGAIN = 3.0, 4.0  # times the window: how far columns are listed, at first and later
+_CLOSED = 0.9  # of the gap wanted: what a window leaves that proves it
 _NOTHING = 1e-12
 _LOOKS = 4  # at a task, each wider than the one before
 _MET = 1e-7
@@ -30,6 +31,7 @@ _PURSES = 6  # every one doubles the cells that a way looks into
 _COLUMNS = 20_000  # partial columns of one task looked at
 _OF_HARD = 60  # columns listed of a task that has more than can be looked at
 _PAIRS = 10_000_000
+_WIDER = (1.0, 1.25, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)  # times the window: what pairs beyond it may lose
 _FEW_PAIRS = 5_000_000
 
 
@@ -74,18 +76,20 @@ def meeting(state: State, ways: int) -> None:
 
 
 def _meet_at(state: State, at: _At, most: int) -> None:
-    purses = _purses(state, at.prices)
-    at = replace(at, purses=purses.shape[1])
-    limits = state.resources.limit @ purses[:, :-1]
+    spends = purses(state.resources, at.prices)
+    at = replace(at, purses=spends.shape[1])
+    limits = state.resources.limit @ spends[:, :-1]
     if not 0 < len(limits) <= _PURSES or (limits <= 0).any():
         return
-    tasks = [oracle.on_rows(purses) for oracle in state.oracles]
+    tasks = [oracle.on_rows(spends) for oracle in state.oracles]
     window = _FIRST * abs(at.bound) / len(tasks) ** 2
     listed: _Listed | None = None
     hard: set[int] = set()
     while not state.over:
         if listed is None or window > listed.window:
-            wide = min(_LISTED * window, max(window, state.bound - state.objective))
+            wide = min(
+                (_LISTED if listed is None else _AGAIN) * window, max(window, _needed(state, state.bound))
+            )
             listed = _list(state, at, tasks, wide, hard)
             if listed is None:
                 break
@@ -104,27 +108,16 @@ def _meet_at(state: State, at: _At, most: int) -> None:
         before = state.objective
         _take(state, listed, both, found)
         if state.objective == before and not state.over:
-            found = _beyond(state, both, state.inner.limit @ purses[:, :-1], window, room)
-            if found is not None:
-                _take(state, listed, both, found)
+            _beyond(state, listed, both, spends[:, :-1], window, room)
         if window >= room or (hard and state.objective == before):
             break
-        window *= _GROWS
+        needed = _needed(state, listed.base)
+        window = needed if window < needed < _GROWS * window else _GROWS * window
 
 
-def _purses(state: State, prices: Floats) -> Floats:
-    """Give what a unit of each row costs out of each purse; the last purse has no limit."""
-    units = state.resources.units
-    purse = np.arange(len(prices))
-    for unit in units:
-        linked = np.flatnonzero(unit)
-        purse[np.isin(purse, purse[linked])] = purse[linked[0]]
-    numbers = [int(p) for p in np.unique(purse)]
-    dear = [p for p in numbers if prices[purse == p].max() > _FREE * prices.max()]
-    weights = np.zeros((len(prices), len(dear) + 1))
-    for at, row in enumerate(purse):
-        weights[at, dear.index(int(row)) if row in dear else -1] = prices[at]
-    return weights
+def _needed(state: State, bound: float) -> float:
+    """Give the window that proves the gap if nothing better than the choice is in it."""
+    return bound - (1 + _CLOSED * state.limits.gap) * state.objective
 
 
 def _list(state: State, at: _At, tasks: Sequence[Oracle], window: float, hard: set[int]) -> _Listed | None:
@@ -180,43 +173,33 @@ def _near(state: State, task: Oracle, best: float, ones: Floats, window: float) 
 
 
 def _beyond(
-    state: State, both: tuple[Half, Half], limits: Floats, window: float, room: float
-) -> Pairs | None:
-    """Find the best pairs within the window, or some of those beyond it; None when there are none.
+    state: State, listed: _Listed, both: tuple[Half, Half], spends: Floats, window: float, room: float
+) -> None:
+    """Take the best pairs within the window, or some of those beyond it.
 
     What was found lacking before is reckoned with here; it is not for proofs.
     """
-    wanted = state.limits.gap * abs(state.objective)
-    for width in (window, max(4 * window, wanted), max(20 * window, 5 * wanted)):
-        found = _some(state, both, limits, min(room, width))
-        if found is not None and len(found.loss):
-            return found
-    return None
-
-
-def _some(state: State, both: tuple[Half, Half], limits: Floats, width: float) -> Pairs | None:
-    """Find pairs among so few of the best ways that there are not too many to look at."""
-    ways = max(map(len, both))
-    while ways > 1:
-        best = both[0].best(ways), both[1].best(ways)
-        found = meet(best, limits, width, state.inner.fitting, _FEW_PAIRS)
-        if found is not None:
-            return found
-        ways //= 2
-    return None
+    before = state.objective
+    for wider in _WIDER:
+        width = min(room, wider * window)
+        limits = state.inner.limit @ spends
+        found = meet(both, limits, width, state.inner.fitting, _FEW_PAIRS)
+        crowded = found is None
+        if found is None:
+            found = meet_some(both, limits, width, state.inner.fitting, _FEW_PAIRS)
+        _take(state, listed, both, found)
+        if crowded or width >= room or state.objective > before or state.over:
+            return
 
 
 def _take(state: State, listed: _Listed, both: tuple[Half, Half], found: Pairs) -> None:
     """Take the first pair with which nothing is lacking."""
-    inner = lacking = state.inner
+    before = state.objective
     for first, second in zip(found.first, found.second, strict=True):
         ways = both[0].columns_of(int(first)) + both[1].columns_of(int(second))
         columns = [(task, listed.found[task][column]) for task, column in ways]
         chosen = [state.pool.number_of(task, one) for task, one in columns if one is not None]
-        before = state.objective
-        state.better(chosen)
+        if state.inner.fits(state.pool.demand[chosen].sum(axis=0)):  # else it lacks what one before it lacked
+            state.better(chosen)
         if state.late or state.objective > before:
             return
-        # Every one alike may lack the same: it is to be reckoned with once.
-        state.inner, lacking = inner, state.inner
-    state.inner = lacking

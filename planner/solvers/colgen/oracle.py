@@ -34,8 +34,11 @@ class Priced:
 class Oracle(Protocol):
     """A task as the optimizer sees it. Not running is worth 0 and takes nothing."""
 
-    def price(self, prices: Floats, known: float, keep: int = 4) -> Priced:
-        """Find the best column at these prices, if it beats `known`, and some near it."""
+    def price(self, prices: Floats, known: float, keep: int = 4, slack: float = 0.0) -> Priced:
+        """Find the best column at these prices, if it beats `known`, and some near it.
+
+        The bound may be `slack` above the best column where that saves work.
+        """
         ...
 
     def roughly(self, prices: Floats) -> Priced:

@@ -6,10 +6,12 @@ kept in place may stand in the way of a larger one, and then the smallest of the
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+
+from libra_plan.planner.solvers.colgen.regaining import regain
+from libra_plan.planner.solvers.colgen.squeezing import squeeze
 
 __all__ = ["Block", "NodeRoom", "Share", "place_blocks", "place_shares"]
 
@@ -31,22 +33,30 @@ class NodeRoom:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """GPUs of one class on one node, or on whole nodes, for an owner (a replica of a role)."""
+    """GPUs of one class on one node, or on whole nodes, for an owner (a replica of a role).
+
+    `loss` is what a GPU costs that the owner does not hold yet.
+    """
 
     owner: str
     gpu_class: str
     size: int
+    loss: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A part of one GPU for an owner; of what it holds it rather keeps a share of the same kind."""
+    """A part of one GPU for an owner; of what it holds it rather keeps a share of the same kind.
+
+    `loss` is what it costs on a GPU that the owner does not hold yet.
+    """
 
     owner: str
     gpu_class: str
     quarters: float
     memory: float
     kind: int = 0
+    loss: float = 1.0
 
 
 @dataclass(eq=False)
@@ -63,10 +73,10 @@ def place_blocks(
 
     `held[owner]` lists the GPUs an owner has now; as many of them as possible stay.
     """
-    return _Placing(nodes, blocks, held).run()
+    return Placing(nodes, blocks, held).run()
 
 
-class _Placing:
+class Placing:
     def __init__(
         self, nodes: Sequence[NodeRoom], blocks: Sequence[Block], held: Mapping[str, Iterable[Gpu]]
     ) -> None:
@@ -77,6 +87,11 @@ class _Placing:
             self.of_class.setdefault(each.room.gpu_class, []).append(each)
         self.widest = {name: max(len(n.room.gpus) for n in own) for name, own in self.of_class.items()}
         self.held = {owner: self._usable(gpus) for owner, gpus in held.items()}
+        self.held_there: dict[str, set[int]] = {}
+        """GPUs that some owner holds: the others are taken first."""
+        for own in self.held.values():
+            for name, gpus in own.items():
+                self.held_there.setdefault(name, set()).update(gpus)
         self.where: dict[int, tuple[Gpu, ...]] = {}
         self.by_free: dict[tuple[str, int], list[str]] = {}
         """Names of the nodes with so many GPUs free, as a heap."""
@@ -95,19 +110,38 @@ class _Placing:
         for share in (1.0, 0.0):  # blocks kept whole first, then those kept in part
             for i in order:
                 if i not in self.where:
-                    self._keep(i, share)
+                    self.keep(i, share)
         waiting = [i for i in order if i not in self.where]
         waiting.reverse()
         while waiting:
             i = waiting.pop()
-            out = self._put(i)
+            out = self.put(i)
             if out is None:
                 return None
             if out:
                 waiting = sorted([*waiting, *out], key=lambda j: self.blocks[j].size)
+        if self.held:
+            regain(self)
         return [self.where[i] for i in range(len(self.blocks))]
 
-    def _keep(self, i: int, share: float) -> None:
+    def kept(self, i: int) -> int:
+        """Count the GPUs of a block that its owner holds."""
+        mine = self.held.get(self.blocks[i].owner, {})
+        return sum(gpu in mine.get(name, ()) for name, gpu in self.where[i])
+
+    def saved(self, i: int) -> float:
+        """Give what a block would lose if it kept nothing."""
+        return self.blocks[i].loss * self.kept(i)
+
+    def loss(self, i: int) -> float:
+        """Give what the GPUs of a block cost that its owner does not hold."""
+        return self.blocks[i].loss * (self.blocks[i].size - self.kept(i)) if self._holds(i) else 0.0
+
+    def _holds(self, i: int) -> bool:
+        return bool(self.held.get(self.blocks[i].owner))
+
+    def keep(self, i: int, share: float) -> None:
+        """Put a block where its owner holds most, if that is such a share of it at least."""
         block = self.blocks[i]
         mine = self.held.get(block.owner)
         wide = self.widest.get(block.gpu_class, 0)
@@ -125,7 +159,7 @@ class _Placing:
             if kept and kept >= share * block.size and (best is None or kept > best[0]):
                 best = (kept, name)
         if best is not None:
-            self._take(i, (best[1],), block.size)
+            self.take(i, (best[1],), block.size)
 
     def _keep_nodes(self, i: int, mine: dict[str, set[int]], wide: int, share: float) -> None:
         block = self.blocks[i]
@@ -137,10 +171,13 @@ class _Placing:
         number = block.size // wide
         chosen = [name for kept, name in sorted(whole, key=lambda e: (-e[0], e[1])) if kept][:number]
         if len(chosen) == number and share <= 1.0:
-            self._take(i, tuple(chosen), wide)
+            self.take(i, tuple(chosen), wide)
 
-    def _put(self, i: int) -> list[int] | None:
-        """Place one block; give the smaller ones that had to go, None when there is no room."""
+    def put(self, i: int, *, clear: bool = True) -> list[int] | None:
+        """Place one block; give the smaller ones that had to go, None when there is no room.
+
+        Without `clear` none have to go.
+        """
         block = self.blocks[i]
         own = self.of_class.get(block.gpu_class, [])
         wide = self.widest.get(block.gpu_class, 0)
@@ -148,17 +185,21 @@ class _Placing:
         if wide == 0 or size * number != block.size:
             return None
         chosen, out = self._tightest(block.gpu_class, size, number), []
-        if len(chosen) < number:
-            rest = [
-                n for n in own if all(n is not c for c in chosen) and self._could_free(n, block.size) >= size
-            ]
-            rest.sort(key=lambda n: (sum(len(g) for g in n.placed.values()), n.room.id))
-            for node in rest[: number - len(chosen)]:
-                out += self._clear(node, size, block.size)
-                chosen.append(node)
+        if len(chosen) < number and clear:
+            rest = []
+            for node in own:
+                if all(node is not other for other in chosen):
+                    out_of = self._in_the_way(node, size, block.size)
+                    if out_of is not None:
+                        rest.append((sum(map(self.saved, out_of)), node.room.id, out_of))
+            for _, name, out_of in sorted(rest)[: number - len(chosen)]:
+                for j in out_of:
+                    self.remove(j)
+                out += out_of
+                chosen.append(self.nodes[name])
         if len(chosen) < number or any(len(n.free) < size for n in chosen):
             return None
-        self._take(i, tuple(n.room.id for n in chosen), size)
+        self.take(i, tuple(n.room.id for n in chosen), size)
         return out
 
     def _tightest(self, gpu_class: str, size: int, number: int) -> list[_Node]:
@@ -178,36 +219,44 @@ class _Placing:
     def _sort_in(self, node: _Node) -> None:
         heappush(self.by_free.setdefault((node.room.gpu_class, len(node.free)), []), node.room.id)
 
-    def _could_free(self, node: _Node, below: int) -> int:
-        return len(node.free) + sum(len(g) for j, g in node.placed.items() if self.blocks[j].size < below)
-
-    def _clear(self, node: _Node, size: int, below: int) -> list[int]:
-        """Take the smallest blocks off a node until `size` GPUs are free."""
-        out = []
-        for j in sorted(node.placed, key=lambda j: (self.blocks[j].size, j)):
-            if len(node.free) >= size or self.blocks[j].size >= below:
+    def _in_the_way(self, node: _Node, size: int, below: int) -> list[int] | None:
+        """List blocks below a size that leave so many GPUs free when they go: those that lose least."""
+        free, out = len(node.free), list[int]()
+        smaller = [j for j in node.placed if self.blocks[j].size < below]
+        for j in sorted(smaller, key=lambda j: (self.saved(j) / self.blocks[j].size, self.blocks[j].size, j)):
+            if free >= size:
                 break
-            self._remove(j)
+            free += len(node.placed[j])
             out.append(j)
-        return out
+        return out if free >= size else None
 
-    def _remove(self, j: int) -> None:
+    def remove(self, j: int) -> None:
+        """Take a block off its GPUs."""
         for name in {node for node, _ in self.where.pop(j)}:
             node = self.nodes[name]
             node.free |= set(node.placed.pop(j))
             self._sort_in(node)
 
-    def _take(self, i: int, names: tuple[str, ...], size: int) -> None:
+    def take(self, i: int, names: tuple[str, ...], size: int) -> None:
+        """Put a block on so many free GPUs of each node, those its owner holds first."""
         taken: list[Gpu] = []
         for name in names:
             node = self.nodes[name]
             mine = self.held.get(self.blocks[i].owner, {}).get(name, set())
-            gpus = tuple(sorted(sorted(node.free, key=lambda g: (g not in mine, g))[:size]))
-            node.free -= set(gpus)
-            node.placed[i] = gpus
+            others = self.held_there.get(name, set())
+            gpus = sorted(node.free, key=lambda g: (g not in mine, g in others, g))[:size]
+            taken += [(name, g) for g in sorted(gpus)]
+        self.occupy(i, tuple(taken))
+
+    def occupy(self, i: int, gpus: tuple[Gpu, ...]) -> None:
+        """Put a block on free GPUs."""
+        for name in {name for name, _ in gpus}:
+            node = self.nodes[name]
+            own = tuple(g for n, g in gpus if n == name)
+            node.free -= set(own)
+            node.placed[i] = own
             self._sort_in(node)
-            taken += [(name, g) for g in gpus]
-        self.where[i] = tuple(taken)
+        self.where[i] = gpus
 
 
 def place_shares(
@@ -218,19 +267,26 @@ def place_shares(
 ) -> list[tuple[str, Gpu | None, list[int]]]:
     """Pack shares on GPUs: class, the GPU if an owner's is kept, numbers of the shares on it.
 
-    Shares that have a GPU go back on it; the others first fit by falling size, by several measures
-    of size of which the best counts. While a class opens more than `most` GPUs, those with the
-    fewest kept shares are given up.
+    Shares that have a GPU go back on it; the others first fit by falling size, by several measures of
+    size of which the best counts. Where a class opens more than `most` GPUs, shares move together on
+    fewer; if that cannot be, those with the fewest kept shares are packed anew.
     """
     keep = {owner: list(gpus) for owner, gpus in (held or {}).items()}
+    mine = {owner: {gpu for gpu, _ in own} for owner, own in keep.items()}
     while True:
         opened = _best_fit(shares, memory, keep)
-        count = Counter(name for name, _, _ in opened)
-        over = {name for name, number in (most or {}).items() if count[name] > number}
-        giving = [(len(on), gpu) for name, gpu, on in opened if name in over and gpu is not None]
-        if not giving:
+        out: set[Gpu] = set()
+        for name, number in (most or {}).items():
+            own = [each for each in opened if each[0] == name]
+            giving = sorted((len(on), gpu) for _, gpu, on in own if gpu is not None)
+            if len(own) > number:
+                fewer = squeeze(shares, memory[name], mine, own, number)
+                if fewer is not None:
+                    opened = [each for each in opened if each[0] != name] + fewer
+                else:
+                    out.update(gpu for _, gpu in giving[: max(len(own) - number, len(giving) // 8)])
+        if not out:
             return opened
-        out = {gpu for _, gpu in sorted(giving)[: max(1, len(giving) // 8)]}
         keep = {owner: [each for each in own if each[0] not in out] for owner, own in keep.items()}
 
 

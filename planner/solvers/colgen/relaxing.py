@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+from libra_plan.planner.solvers.colgen.anew import improve
 from libra_plan.planner.solvers.colgen.rounding import round_lp
 from libra_plan.planner.solvers.colgen.state import State
 
@@ -9,6 +12,8 @@ __all__ = ["relax"]
 
 _OLD = 0.3  # how much of the best prices so far goes into the next ones; LP duals alone jump about
 _NEAR = 1e-4
+_SLACK = 0.2  # of what bound and value are apart: how loosely a round's bounds may be proven
+_TRIES, _TASKS = 3, 50  # at a better choice, one and another for so many tasks: rounds cost as much
 _LITTLE = 0.03  # new columns per task below which a round that moved no bound brought little
 
 
@@ -25,6 +30,7 @@ def relax(state: State, gap: float, *, rounded: bool = False) -> None:
         if rounded:
             chosen = round_lp(state.inner, state.pool, state.master.fractions(), prices)
             state.better(chosen)
+            improve(state, min(_TRIES, 1 + len(state.oracles) // _TASKS), ask=False)
             if state.over:
                 return
         if state.proven - value <= gap * max(abs(value), 1e-9):
@@ -32,7 +38,8 @@ def relax(state: State, gap: float, *, rounded: bool = False) -> None:
         before = state.proven
         # Near the end the LP's own prices are the best: at these its columns lose nothing at all.
         old = 0.0 if idle or before - value <= _NEAR * abs(value) else _OLD
-        new = state.price(old * state.prices + (1 - old) * prices)
+        slack = _SLACK * (before - value) if np.isfinite(before) else 0.0
+        new = state.price(old * state.prices + (1 - old) * prices, max(0.0, slack))
         # Oracles may bound more loosely than they find; then columns dry up before the bounds meet.
         little = new <= _LITTLE * len(state.oracles) and state.proven >= before - gap * abs(before)
         idle = idle + 1 if little else 0

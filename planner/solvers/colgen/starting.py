@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from libra_plan.planner.solvers.colgen.anew import improve
 from libra_plan.planner.solvers.colgen.arrays import Floats
 from libra_plan.planner.solvers.colgen.oracle import Oracle, Priced
 from libra_plan.planner.solvers.colgen.relaxing import relax
@@ -21,6 +22,7 @@ _ROUGH_GAP = 1e-4
 
 def start(state: State, prices: Floats | None) -> None:
     """Price once near the answer and take a greedy choice; before that, a plain one within moments."""
+    warm = prices is not None
     if prices is None:
         flat = _flat_prices(state)
         if not state.kept:
@@ -29,6 +31,8 @@ def start(state: State, prices: Floats | None) -> None:
     state.price(prices)
     if not state.over:
         state.better(complete(state.inner, state.pool, state.prices))
+    if warm and not state.over:
+        improve(state, 4, ask=True, known=True)
 
 
 def _plain_choice(state: State, prices: Floats) -> None:
@@ -46,7 +50,7 @@ class _Rough:
 
     task: Oracle
 
-    def price(self, prices: Floats, known: float, keep: int = 1) -> Priced:
+    def price(self, prices: Floats, known: float, keep: int = 1, slack: float = 0.0) -> Priced:
         answer = self.task.roughly(prices)
         return answer if answer.bound > known + 1e-12 else Priced(max(known, answer.bound), ())
 

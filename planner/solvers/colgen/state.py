@@ -15,6 +15,7 @@ from libra_plan.planner.solvers.colgen.resources import Resources
 
 __all__ = ["Answer", "Caller", "Chosen", "Lacking", "Limits", "Progress", "State", "Worth", "relative"]
 
+_LITTLE = 1e-12
 _SAFETY = 1e-9  # relative: the sums of a bound are true to about this
 
 Progress = Callable[[float, float, float, float], None]
@@ -116,6 +117,8 @@ class State:
     kept_worth: float = 0.0
     looked_at: int = 1
     """Times `every_limit` that a complete search may look at now."""
+    placed: set[tuple[int, ...]] = field(default_factory=set)
+    """Choices that were placed, whatever they were worth then."""
     prices: Floats = field(init=False)
     reduced: Floats = field(init=False)
     pool: Pool = field(init=False)
@@ -165,10 +168,11 @@ class State:
         """Tell whether there is nothing left to do."""
         return self.late or self.gap <= self.limits.gap or self.keeps
 
-    def price(self, prices: Floats) -> int:
+    def price(self, prices: Floats, slack: float = 0.0) -> int:
         """Ask every task for its best columns at these prices; count those that are new.
 
         The answers bound every plan: limits at these prices, and each task's highest reduced value.
+        All together may be `slack` above what is best.
         """
         self.rounds += 1
         new = 0
@@ -176,7 +180,7 @@ class State:
         for task, oracle in enumerate(self.oracles):
             if self.late:
                 return 0
-            answer = oracle.price(prices, float(reduced[task]))
+            answer = oracle.price(prices, float(reduced[task]), slack=slack / len(self.oracles))
             reduced[task] = max(0.0, answer.bound)
             new += self.pool.add(task, answer.columns)
         total = float(self.resources.limit @ prices) + float(reduced.sum())
@@ -201,21 +205,31 @@ class State:
         return self.reduced[self.pool.task] - (self.pool.value - self.pool.demand @ self.prices)
 
     def better(self, chosen: Sequence[int]) -> None:
-        """Take a choice if it is the best so far and nothing is lacking."""
+        """Take a choice if it is the best so far and nothing is lacking.
+
+        What is lacking is reckoned with until a better choice shows that it need not be.
+        """
         value = float(self.pool.value[np.asarray(chosen, dtype=np.int64)].sum())
-        if value <= self.objective:
+        least = self.objective + _LITTLE * abs(self.objective)  # the same choice, added up in another order
+        if value <= least:
             return
         if self.caller.lacking is not None:
             more = self.caller.lacking([self.column(i) for i in chosen])
             if more is not None:
-                self.inner = self.inner.beside(more)
+                known = self.resources.limit - self.inner.limit
+                self.inner = self.resources.beside(np.maximum(more, known))
                 return
         if self.caller.worth is not None:
+            key = tuple(sorted(chosen))
+            if key in self.placed:
+                return
+            self.placed.add(key)
             value = self.caller.worth([self.column(i) for i in chosen])
-            if value <= self.objective:
+            if value <= least:
                 return
         assert value <= self.proven + 1e-6 * abs(self.proven), "a plan beats its bound: an oracle is wrong"
         self.chosen, self.objective = tuple(chosen), value
+        self.inner = self.resources
         self.report()
 
     def begin(self, start: Sequence[tuple[int, Found]]) -> None:

@@ -22,7 +22,7 @@ class TableOracle:
     values: Floats
     demands: Floats
 
-    def price(self, prices: Floats, known: float, keep: int = 4) -> Priced:
+    def price(self, prices: Floats, known: float, keep: int = 4, slack: float = 0.0) -> Priced:
         """Find the best columns at these prices; none of the task is above `bound`."""
         reduced = self._reduced(prices)
         best = self._best(reduced, keep)
