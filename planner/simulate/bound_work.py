@@ -9,8 +9,8 @@ costs at least what is counted here, in any form that the engine simulates:
   costs (λ·tp + β·B)·τ ≥ [λ·tp·F + β·p·B²] + B·(λ·tp·p + β·F) + q·C·(λ·tp + β), since B ≥ 1. The bracket is at
   least B·min over b in 1 … slots of (λ·tp·F/b + β·p·b), and, since trajectories that run hold Σ final ≤ room,
   at least λ·tp·F·Σ final/room + β·p·B. Either way the cost is a sum over trajectories, and each has its
-  cheapest tp: no dealing and no mix of replicas does better. Where trajectories move between replicas, each
-  token has its cheapest tp: the least of lines in the context is concave, so that its mean over a trajectory
+  cheapest tp: no dealing and no mix of replicas does better. Where trajectories may move (`routing`,
+  `elastic`), each token has its cheapest tp: the least of lines in the context is concave, so that its mean over a trajectory
   is at least that of its two ends. What tools return is counted in what must be held, and else left out.
 - *Trajectories in flight.* No more than M run at once, so their seconds sum to M × the time of the line at
   most. So β = θ·ν/M, with the price ν of a second of the line. What is left of ν, 1 − θ, is charged for the
@@ -187,7 +187,7 @@ class Floor:
         """Give the least over all tp: of each trajectory, or of each of its tokens where it may move."""
         every, begin, end = self.task.costs.decode, draws.prompts, draws.prompts + draws.responses
         middle = (begin + end) / 2.0
-        if self.task.routing is None:
+        if self.task.routing is None and self.task.elastic is None:
             found: FloatArray = np.min([decoded(each, middle) + prefilled(each) for each in every], axis=0)
             return found
         ends = [np.min([decoded(each, at) for each in every], axis=0) for at in (begin, end)]
