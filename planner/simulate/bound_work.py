@@ -10,8 +10,9 @@ costs at least what is counted here, in any form that the engine simulates:
   least B·min over b in 1 … slots of (λ·tp·F/b + β·p·b), and, since trajectories that run hold Σ final ≤ room,
   at least λ·tp·F·Σ final/room + β·p·B. Either way the cost is a sum over trajectories, and each has its
   cheapest tp: no dealing and no mix of replicas does better. Where trajectories may move (`routing`,
-  `elastic`), each token has its cheapest tp: the least of lines in the context is concave, so that its mean over a trajectory
-  is at least that of its two ends. What tools return is counted in what must be held, and else left out.
+  `elastic`), each token has its cheapest tp: the least of lines in the context is concave, so that its mean
+  over a trajectory is at least that of its two ends. What tools return is counted in what must be held, and
+  else left out.
 - *Trajectories in flight.* No more than M run at once, so their seconds sum to M × the time of the line at
   most. So β = θ·ν/M, with the price ν of a second of the line. What is left of ν, 1 − θ, is charged for the
   longest trajectory, alone on its fastest tp, where a whole step must be generated before the next begins.
