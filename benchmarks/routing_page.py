@@ -8,7 +8,10 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
+from routing_cases import COSTS, WORLDS, world_of
 from scipy.stats import t as student
+
+from libra_plan.planner.simulate.outcomes import what_can_be_told
 
 TEXT = Path(__file__).parent / "routing" / "page.md"
 MIXES = ("planned", "libra")
@@ -22,7 +25,7 @@ def page(results: dict[str, Any]) -> str:
     told = [row for row in results["rows"] if row["telling"] is not None]
     text = TEXT.read_text(encoding="utf-8")
     seeds = len(rows[0]["tokens_per_s"])
-    text = text.replace("{seeds}", str(seeds)).replace("{uniform}", uniform(rows))
+    text = text.replace("{seeds}", str(seeds)).replace("{kinds}", kinds()).replace("{uniform}", uniform(rows))
     for mode in ("batch", "stream"):
         own = [row for row in rows if row["mode"] == mode]
         text = text.replace(f"{{{mode}:mixes}}", against_uniform(own))
@@ -67,6 +70,18 @@ def table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
         ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
         + ["| " + " | ".join(line) + " |" for line in lines]
     )
+
+
+def kinds() -> str:
+    """Tell how often the best guess of a trajectory's kind is right, by the law of each world."""
+
+    def line(name: str) -> list[str]:
+        (task,) = world_of(name, COSTS[0]).tasks
+        assert task.outcomes is not None
+        law = task.responses.law(task.responses.mean_at(0))
+        return [name, *(f"{share:.1%}" for share in what_can_be_told(law, task.outcomes, 3))]
+
+    return table(("world", "prompt alone", "1 return", "2 returns", "3 returns"), map(line, WORLDS))
 
 
 def uniform(rows: Sequence[Row]) -> str:
