@@ -36,7 +36,7 @@ _SAMPLED = 8
 _CHUNK = 16
 _MOST_STEPS = 1_000_000
 _MOST_DRAWN = 1_000_000
-_UNIT = (Prices(1.0, 0.0, 0.0), Prices(0.0, 1.0, 0.0), Prices(0.0, 0.0, 1.0))
+_UNIT = (Prices(1.0, 0.0, 0.0), Prices(0.0, 1.0, 0.0, 8.0), Prices(0.0, 0.0, 1.0))
 
 
 def upper_bound(world: World, seed: int, references: References) -> float:
@@ -136,12 +136,11 @@ class _Task:
         def prices(x: FloatArray) -> Prices:
             line = scale * math.exp(min(x[0], 20.0))
             other = scale * math.exp(min(x[1], 20.0)) if self.floor.overlaps else line
-            spread = 1.0 if self.floor.streams else 1.0 / (1.0 + math.exp(-max(-30.0, min(x[2], 30.0))))
-            return Prices(gpu, line, other, spread)
+            return Prices(gpu, line, other, min(max(x[2], 0.0), 30.0))
 
         found = minimize(  # type: ignore[call-overload]  # the stubs know no options of one method
             lambda x: self._about(prices(x)),
-            [-1.0, -1.0, 0.0],
+            [-1.0, -1.0, 3.0],
             method="Nelder-Mead",
             options={"maxfev": 50, "xatol": 0.02, "fatol": 1e-4 * scale},
         )

@@ -6,23 +6,23 @@ costs at least what is counted here, in any form that the engine simulates:
 
 - *Decoding.* A decode step of B trajectories with contexts that sum to C takes τ = F + p·B + q·C seconds of
   tp GPUs, and as much of each of the B trajectories. At λ a GPU-second and β a second of a trajectory it
-  costs (λ·tp + β·B)·τ ≥ [λ·tp·F + β·p·B²] + B·(λ·tp·p + β·F) + q·C·(λ·tp + β), since B ≥ 1. The bracket is at
-  least B·min over b in 1 … slots of (λ·tp·F/b + β·p·b), and, since trajectories that run hold Σ final ≤ room,
-  at least λ·tp·F·Σ final/room + β·p·B. Either way the cost is a sum over trajectories, and each has its
-  cheapest tp: no dealing and no mix of replicas does better. Where trajectories may move (`routing`,
-  `elastic`), each token has its cheapest tp: the least of lines in the context is concave, so that its mean
-  over a trajectory is at least that of its two ends. What tools return is counted in what must be held, and
-  else left out.
-- *Trajectories in flight.* No more than M run at once, so their seconds sum to M × the time of the line at
-  most. So β = θ·ν/M, with the price ν of a second of the line. What is left of ν, 1 − θ, is charged for the
-  longest trajectory, alone on its fastest tp, where a whole step must be generated before the next begins.
+  costs (λ·tp + Σβ)·τ ≥ [λ·tp·F + Σβ·p·B] + λ·tp·p·B + Σβ·F + q·Σ c·(λ·tp + β), with the context c of each.
+  The bracket is at least the sum, over those that run, of the least over b in 1 … slots of λ·tp·F/b + β·p·b;
+  and, since they hold Σ final ≤ room, at least that of λ·tp·F·final/room + β·p. Either way the cost is a sum
+  over trajectories, and each has its cheapest tp: no dealing and no mix of replicas does better. Where
+  trajectories move between replicas, each token has its cheapest tp: the least of lines in the context is
+  concave, so that its mean over a trajectory is at least that of its two ends. What tools return is counted
+  in what must be held, and else left out.
+- *The line of the rollouts.* Where a step is generated before the next begins it takes as long as each of its
+  trajectories, and so as any mean of them: a second of the line at ν is β = ν·w of each, with weights w that
+  sum to 1; long ones get more, as w ~ tokens to the power `tail`. In a stream no more than M run at once, so
+  their seconds sum to M × the time of the line at most, and β = ν/M.
 - *Training.* m replicas with the stragglers' factors f₁ … f_m of the step, as they are drawn, share the work
   W in no less than W ÷ Σ 1/f seconds, on all of their GPUs.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -51,13 +51,13 @@ def _joined(steps: tuple[Draws, ...]) -> Draws:
 class Prices:
     """What a GPU-second costs, and a second of a task's rollouts and of its training.
 
-    `spread` is θ: the part of the rollouts' price that is charged by trajectories in flight.
+    `tail`: how much more of the rollouts' price long trajectories get than short ones.
     """
 
     gpu: float
     rollout: float
     train: float
-    spread: float = 1.0
+    tail: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -139,21 +139,22 @@ class Floor:
 
     def of_step(self, draws: Draws, prices: Prices) -> float:
         """Give the least cost of a whole step that is generated, scored and trained on for itself."""
-        generated = float(self.of_trajectories(draws, prices).sum()) if self.task.costs.decode else 0.0
-        return generated + self._beside(draws, prices)
+        return float(self.of_steps((draws,), prices)[0])
 
     def of_steps(self, steps: Sequence[Draws], prices: Prices) -> FloatArray:
         """Give the least costs of some steps, all trajectories at once."""
         found = np.array([self._beside(draws, prices) for draws in steps])
         if self.task.costs.decode:
-            found += self.of_trajectories(_joined(tuple(steps)), prices).reshape(len(steps), -1).sum(axis=1)
+            found += (
+                self.of_trajectories(_joined(tuple(steps)), prices, len(steps))
+                .reshape(len(steps), -1)
+                .sum(axis=1)
+            )
         return found
 
     def _beside(self, draws: Draws, prices: Prices) -> float:
         """Give the least cost of a step without what each of its trajectories costs."""
-        total, alone = self.once(prices), prices.rollout * (1.0 - prices.spread)
-        if self.task.costs.decode and alone > 0.0:
-            total += alone * self.longest_s(draws)
+        total = self.once(prices)
         for scoring in self.task.costs.scoring:
             line = 0.0 if self.overlaps else prices.train / max(1, self._most_gpus // scoring.gpus)
             total += (prices.gpu * scoring.gpus + line) * scoring.per_token_s * draws.tokens
@@ -170,9 +171,13 @@ class Floor:
             ways.append(costs.wake_s * len(self.task.roles) if len(self.task.roles) > 1 else 0.0)
         return prices.train * min(ways, default=0.0)
 
-    def of_trajectories(self, draws: Draws, prices: Prices) -> FloatArray:
-        """Give the least cost of generating each trajectory."""
-        beta = prices.spread * prices.rollout / self.most_in_flight
+    def of_trajectories(self, draws: Draws, prices: Prices, steps: int = 1) -> FloatArray:
+        """Give the least cost of generating each trajectory of so many steps, one after the other."""
+        if self.streams:
+            beta = np.full(len(draws.responses), prices.rollout / self.most_in_flight)
+        else:
+            own = (draws.responses / draws.responses.max()).reshape(steps, -1) ** prices.tail
+            beta = prices.rollout * (own / own.sum(axis=1, keepdims=True)).ravel()
         return self._least(
             draws,
             lambda costs, contexts: self._decoded(draws, costs, prices.gpu, beta, contexts),
@@ -196,31 +201,20 @@ class Floor:
         return least
 
     def _decoded(
-        self, draws: Draws, costs: DecodeCosts, gpu: float, beta: float, contexts: FloatArray
+        self, draws: Draws, costs: DecodeCosts, gpu: float, beta: FloatArray, contexts: FloatArray
     ) -> FloatArray:
         """Give the least cost of the tokens of each trajectory, at such a context on average."""
         tokens, replica = draws.responses, gpu * costs.tp
         fixed, each = replica * costs.fixed_s, beta * costs.per_sequence_s
-        best = min(max(math.sqrt(fixed / each), 1.0), costs.max_sequences) if each else costs.max_sequences
-        by_slots = tokens * (fixed / best + each * best)
-        by_room = tokens * (fixed * draws.finals / costs.kv_tokens + each)
-        bracket = by_room if costs.tp in self.by_room else by_slots
-        found: FloatArray = (
-            bracket
-            + tokens * (replica * costs.per_sequence_s + beta * costs.fixed_s)
-            + tokens * contexts * costs.per_token_s * (replica + beta)
-        )
+        if costs.tp in self.by_room:
+            bracket = fixed * draws.finals / costs.kv_tokens + each
+        else:
+            best = np.clip(np.sqrt(fixed / np.maximum(each, 1e-300)), 1.0, costs.max_sequences)
+            bracket = fixed / best + each * best
+        found: FloatArray = tokens * (
+            bracket + replica * costs.per_sequence_s + beta * costs.fixed_s
+        ) + tokens * contexts * costs.per_token_s * (replica + beta)
         return found
-
-    def longest_s(self, draws: Draws) -> float:
-        """Give the seconds of the trajectory that takes longest, each alone on its fastest replica."""
-        tokens = draws.responses
-        alone = self._least(
-            draws,
-            lambda c, contexts: tokens * (c.fixed_s + c.per_sequence_s + contexts * c.per_token_s),
-            lambda c: draws.prompts * c.prefill_s_per_token,
-        )
-        return float((alone + draws.calls_s).max())
 
     # ------------------------------------------------------------ training
 
