@@ -2,6 +2,8 @@
 
 Only whole replicas change over, on GPUs of one node, and only where both roles have pools of their own.
 One unit a look, at a step's end (A090); what is left after it must not call for the way back (N → N − 1).
+Where the framework can add a replica, one joins on GPUs that nobody holds as soon as steps get shorter by it:
+nobody will want these GPUs back, so no dead band is needed.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from libra_plan.planner.problem import CouplingKind, HeldRole, HeldTask, Problem
 from libra_plan.planner.replan.policy import ElasticPolicy, ElasticTask
 from libra_plan.planner.replan.window import Load
 
-__all__ = ["ElasticPools", "Shift", "pools_of", "shift_of"]
+__all__ = ["ElasticPools", "Shift", "growth_of", "pools_of", "shift_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +167,49 @@ def shift_of(
     return None
 
 
+def growth_of(problem: Problem, held: HeldTask, policy: ElasticPolicy) -> Shift | None:
+    """Say which replica should join on GPUs that nobody holds; None where none can, or no step gets shorter.
+
+    GPUs of a team with a quota are left to the solver, which knows what else the team runs.
+    """
+    spec = policy.tasks[held.task]
+    pair = _Pair.of(problem, held, spec)
+    if spec.join_s is None or isinstance(pair, str) or pair.task.team in {q.team for q in problem.quotas}:
+        return None
+    split = (len(pair.training.replicas), len(pair.rollout.replicas))
+    now, best = pair.column(*split), None
+    for giver, more in ((pair.training, (1, 0)), (pair.rollout, (0, 1))):
+        gpus = _free_unit(pair, giver)
+        column = None if gpus is None else pair.column(split[0] + more[0], split[1] + more[1])
+        if gpus is None or column is None or now is None:
+            continue
+        before_s, after_s = now.step_time_s.value, column.step_time_s.value
+        if after_s < (before_s if best is None else best.after_s):
+            roles = _with(pair, column, {giver.role: (*giver.replicas, gpus)})
+            why = f"{len(gpus)} GPUs that nobody holds join {giver.role}"
+            way = "join-training" if giver is pair.training else "join-rollout"
+            best = Shift(pair.task.id, way, column, roles, before_s, after_s, spec.join_s, why)
+    return best
+
+
+def _free_unit(pair: _Pair, role: HeldRole) -> tuple[GpuId, ...] | None:
+    """Find the GPUs of one more replica, on the node with fewest that are enough."""
+    problem = pair.problem
+    taken = {gpu for held in problem.running for each in held.roles for gpus in each.replicas for gpu in gpus}
+    spec = next(each for each in pair.task.roles if each.id == role.role)
+    if spec.pinned_gpus:
+        return None
+    known = problem.cluster.gpus
+    classes = {known[gpu].gpu_class for gpus in role.replicas for gpu in gpus if gpu in known}
+    by_node: defaultdict[str, list[GpuId]] = defaultdict(list)
+    for name, gpu in known.items():
+        if name not in taken and name not in spec.excluded_gpus and gpu.gpu_class in classes:
+            by_node[name.node].append(name)
+    size = role.layout.gpus_per_replica
+    fits = [sorted(gpus) for _, gpus in sorted(by_node.items()) if len(gpus) >= size]
+    return tuple(min(fits, key=len)[:size]) if fits else None
+
+
 def _stale(task: Task, load: Load | None) -> bool:
     """Tell whether samples are at the staleness bound: more rollout would only be thrown away (A035)."""
     if load is None or load.staleness is None or task.coupling.kind is not CouplingKind.ASYNC:
@@ -228,6 +273,13 @@ def _placed(
     more = tuple(tuple(gpus[at : at + size]) for at in range(0, len(gpus), size))
     left = tuple(replica for replica in giver.replicas if replica not in freed)
     after = {giver.role: left, taker.role: (*taker.replicas, *more)}
+    return _with(pair, column, after)
+
+
+def _with(
+    pair: _Pair, column: Column, after: dict[str, tuple[tuple[GpuId, ...], ...]]
+) -> tuple[PlacedRole, ...]:
+    """Place a task as it is, with other replicas of some roles."""
     choices = {c.role: c for phase in column.phases for pool in phase.pools for c in pool.choices}
     known = {role.role: role.replicas for role in pair.held.roles} | after
     order = pair.problem.cluster.order_of

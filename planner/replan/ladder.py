@@ -12,12 +12,14 @@ from libra_plan.planner.problem import HeldTask
 from libra_plan.planner.replan.choose import Proposal, certificate, choose, kept_choice, plan_of
 from libra_plan.planner.replan.decision import Considered, Decision, Move, Rung
 from libra_plan.planner.replan.desk import Desk
-from libra_plan.planner.replan.elastic import Shift, pools_of, shift_of
+from libra_plan.planner.replan.elastic import Shift, growth_of, pools_of, shift_of
 from libra_plan.planner.replan.market import market_of, prices_of, value_bound
 from libra_plan.planner.replan.outcome import Outcome, adopt, keep, prices_by_name, require_sound
 from libra_plan.planner.replan.rule import Weighed, counted, directions, looks_needed, over_caps, weigh
 from libra_plan.planner.replan.state import Pending
 from libra_plan.planner.replan.urgent import left_waiting
+from libra_plan.planner.replan.window import Load
+from libra_plan.planner.verify import verify
 
 __all__ = ["batches", "elastic", "tasks_and_roles"]
 
@@ -52,20 +54,25 @@ def elastic(desk: Desk) -> Outcome:
     for held in desk.problem.running:
         if held.task not in policy.elastic.tasks or _just_shifted(desk, held.task):
             continue
-        shift = shift_of(desk.problem, held, policy.elastic, loads)
-        if not isinstance(shift, Shift):
-            continue
-        net = 1.0 - shift.after_s / shift.before_s - shift.switch_s / desk.problem.horizon_s
-        if net < policy.rule.gain_up:
-            continue
-        looks = before.get((shift.task, shift.direction), 0) + 1
-        now.append(Pending(shift.task, shift.direction, looks))
-        if looks >= policy.rule.looks_up and (best is None or net > best[0]):
-            best = (net, shift)
+        for shift in _shifts(desk, held, loads):
+            net = 1.0 - shift.after_s / shift.before_s - shift.switch_s / desk.problem.horizon_s
+            if net < policy.rule.gain_up:
+                continue
+            looks = before.get((shift.task, shift.direction), 0) + 1
+            now.append(Pending(shift.task, shift.direction, looks))
+            if looks >= policy.rule.looks_up and (best is None or net > best[0]):
+                best = (net, shift)
     counts = (*others, *now)
     if best is None:
         return Outcome(None, counted=counts)
     return _shifted(desk, best[1], best[0], others)
+
+
+def _shifts(desk: Desk, held: HeldTask, loads: dict[tuple[str, str], Load]) -> list[Shift]:
+    """Propose at most a replica that changes over and one that joins."""
+    policy = desk.inputs.policy.elastic
+    found = (shift_of(desk.problem, held, policy, loads), growth_of(desk.problem, held, policy))
+    return [each for each in found if isinstance(each, Shift)]
 
 
 def _just_shifted(desk: Desk, task: str) -> bool:
@@ -94,6 +101,8 @@ def _shifted(desk: Desk, shift: Shift, net: float, others: tuple[Pending, ...]) 
         for each in as_it_is.running
     )
     plan = Plan(running, as_it_is.queued, certificate(market, running, prices))
+    if shift.direction.startswith("join") and verify(problem, plan):
+        return Outcome(None, counted=others)  # its node has no cores or memory left: that is the solver's
     require_sound(problem, plan)
     worth = next(
         float(task.worth[task.kept])
@@ -101,9 +110,18 @@ def _shifted(desk: Desk, shift: Shift, net: float, others: tuple[Pending, ...]) 
         if task.id == shift.task and task.kept is not None
     )
     gpus = len(next(each for each in running if each.task == shift.task).gpus)
+    held = {gpu for role in _held(desk, shift.task).roles for replica in role.replicas for gpu in replica}
     cost = worth * factor * shift.switch_s / problem.horizon_s
     move = Move(
-        shift.task, "shift", gpus, gpus, worth * (factor - 1.0), 0.0, cost, shift.switch_s, shift.direction
+        shift.task,
+        "shift",
+        len(held),
+        gpus,
+        worth * (factor - 1.0),
+        0.0,
+        cost,
+        shift.switch_s,
+        shift.direction,
     )
     sizes = pools_of(problem, _held(desk, shift.task), desk.inputs.policy.elastic.tasks[shift.task])
     notes = () if isinstance(sizes, str) else (

@@ -110,13 +110,15 @@ class ElasticTask(File, frozen=True, kw_only=True):
     """A task whose framework lets whole replicas change between training and rollout while it runs.
 
     `to_rollout_s` and `to_training_s`: seconds one shift costs the task (10.8 and 8.0 were published
-    for Libra's hybrid pool; state your own).
+    for Libra's hybrid pool; state your own). `join_s`: seconds that a further replica on GPUs that nobody
+    holds costs the task, its start in the background not counted; without it none is added.
     """
 
     training: Name
     rollout: Name
     to_rollout_s: Seconds = 10.8
     to_training_s: Seconds = 8.0
+    join_s: Seconds | None = None
     least_training_replicas: Count = 1
     least_rollout_replicas: Count = 1
 

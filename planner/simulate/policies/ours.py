@@ -113,6 +113,7 @@ class Ours:
                     rollout="rollout",
                     to_rollout_s=to_rollout_s,
                     to_training_s=to_training_s,
+                    join_s=elastic.to_training_s,
                 )
         return msgspec.structs.replace(rules, elastic=msgspec.structs.replace(rules.elastic, tasks=tasks))
 

@@ -134,3 +134,39 @@ def test_a_task_without_such_roles_says_why(spec: ElasticTask) -> None:
     problem = running_best(world(8, [rl(1.0)]))
     assert "has no roles" in str(pools_of(problem, problem.running[0], spec))
     assert scaling("x", 1.0, 1.0, 2).id == "x"
+
+
+def roomy(rollout: float, *, join_s: float | None = 4.0) -> Loop:
+    """Let the plan of eight GPUs run on a cluster of ten: two are nobody's."""
+    small = running_best(world(8, [rl(1.0)]))
+    tasks = (replace(rl(rollout, gpus=10), min_gpus=8, max_gpus=10),)
+    wide = replace(world(10, list(tasks)), running=small.running)
+    made = elastic_policy()
+    spec = ElasticTask(training="train", rollout="rollout", join_s=join_s)
+    names = {name: getattr(made, name) for name in made.__struct_fields__}
+    caps = {"elastic": ElasticPolicy(tasks={"rl": spec}, ratio_up=9.0, ratio_down=0.1, pressure_up=1.0)}
+    return Loop(wide, type(made)(**names | caps))
+
+
+def test_a_replica_joins_on_gpus_that_nobody_holds() -> None:
+    """Idle GPUs need no dead band: the slower role takes one when two looks say that steps get shorter."""
+    loop = roomy(1.1)
+    assert loop.look().decision.rung is Rung.KEEP
+    looked = loop.look()
+    assert looked.decision.rung is Rung.ELASTIC
+    assert looked.decision.moves[0].after == "join-rollout"
+    assert (looked.decision.moves[0].gpus_before, looked.decision.moves[0].gpus_after) == (8, 9)
+    assert looked.decision.plan is not None
+    assert verify(looked.problem, looked.decision.plan) == []
+    loop.looks(6)
+    assert sum(split(loop)) == 10
+
+
+def test_no_replica_joins_where_the_framework_cannot_or_nothing_gets_faster() -> None:
+    """Without `join_s` GPUs stay idle rather than break a run; and noise alone must move nothing."""
+    loop = roomy(1.1, join_s=None)
+    loop.looks(4)
+    assert "shift" not in [action for _, _, action in loop.moves]
+    loop = roomy(1.1, join_s=3000.0)
+    loop.looks(4)
+    assert "shift" not in [action for _, _, action in loop.moves]
