@@ -178,11 +178,12 @@ class Floor:
         else:
             own = (draws.responses / draws.responses.max()).reshape(steps, -1) ** prices.tail
             beta = prices.rollout * (own / own.sum(axis=1, keepdims=True)).ravel()
-        return self._least(
+        found: FloatArray = self._least(
             draws,
             lambda costs, contexts: self._decoded(draws, costs, prices.gpu, beta, contexts),
             lambda costs: draws.prompts * costs.prefill_s_per_token * (prices.gpu * costs.tp + beta),
         ) + (draws.calls_s * beta)
+        return found
 
     def _least(
         self,
