@@ -10,9 +10,9 @@ costs at least what is counted here, in any form that the engine simulates:
   The bracket is at least the sum, over those that run, of the least over b in 1 … slots of λ·tp·F/b + β·p·b;
   and, since they hold Σ final ≤ room, at least that of λ·tp·F·final/room + β·p. Either way the cost is a sum
   over trajectories, and each has its cheapest tp: no dealing and no mix of replicas does better. Where
-  trajectories move between replicas, each token has its cheapest tp: the least of lines in the context is
-  concave, so that its mean over a trajectory is at least that of its two ends. What tools return is counted
-  in what must be held, and else left out.
+  trajectories may move (`routing`, `elastic`), each token has its cheapest tp: the least of lines in the
+  context is concave, so that its mean over a trajectory is at least that of its two ends. What tools return
+  is counted in what must be held, and else left out.
 - *The line of the rollouts.* Where a step is generated before the next begins it takes as long as each of its
   trajectories, and so as any mean of them: a second of the line at ν is β = ν·w of each, with weights w that
   sum to 1; long ones get more, as w ~ tokens to the power `tail`. In a stream no more than M run at once, so
