@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,15 +18,16 @@ from libra_plan.profiles.counting import counted
 
 if TYPE_CHECKING:
     from libra_plan.models.batch_control import BatchAdvice, BatchState
+    from libra_plan.models.parallelism import Layout
     from libra_plan.profiles.catalog import LoadedProfile
 
 __all__ = ["register"]
 
 _BATCH = (
     "Say which micro-batch, or how many sequences at once, fits in memory, and the next step towards it.\n\n"
-    "From a train profile: micro-batch and accumulation, the rank's batch unchanged. From a decode profile: "
-    "concurrent sequences. With --recording it goes through what `monitor --out` recorded, window by window, "
-    "and says where it arrives.\n\n"
+    "From a train profile: micro-batch and accumulation, the rank's batch unchanged. From a decode or "
+    "serve profile: concurrent sequences. With --recording it goes through what `monitor --out` recorded, "
+    "window by window, and says where it arrives.\n\n"
     "Example: libra-plan batch profiles/h200-qwen2.5-1.5b-train --lengths lengths.txt --limit-mib 60000 "
     "--samples-per-rank 32 --current 2"
 )
@@ -38,7 +39,9 @@ def register(app: typer.Typer) -> None:
 
 
 def batch(
-    profile: Annotated[Path, typer.Argument(help="Train or decode profile: its folder, or a known name.")],
+    profile: Annotated[
+        Path, typer.Argument(help="Train, decode or serve profile: its folder, or a known name.")
+    ],
     lengths: Annotated[
         Path, typer.Option(help="Lengths of sequences, one a line: prompt and response (decode: at the end).")
     ],
@@ -62,8 +65,6 @@ def batch(
 ) -> None:
     """Bound the memory of every size, and print which fit."""
     from libra_plan.models.batch_control import recommend_batch
-    from libra_plan.models.batch_memory import profile_need
-    from libra_plan.models.fit_cache import cache_folder, cached_fit
     from libra_plan.models.parallelism import Layout
     from libra_plan.profiles.catalog import find_profile, load_profile
     from libra_plan.profiles.traces import read_trace
@@ -71,8 +72,7 @@ def batch(
     loaded = load_profile(find_profile(profile))
     state = _begin(loaded, samples_per_rank, current, most)
     limits = _limits(limit_mib, recording, window)
-    fitted = cached_fit(loaded.file, loaded.points, folder=cache_folder(os.environ))
-    need = profile_need(fitted, read_trace(lengths), Layout(tp), dp)
+    need = _need(loaded, read_trace(lengths), Layout(tp), dp)
     changes = 0
     for limit in limits:
         advice = recommend_batch(state, need_mib=need, limit_mib=limit)
@@ -119,9 +119,22 @@ def _begin(loaded: LoadedProfile, samples_per_rank: int | None, current: int, mo
         )
     if phase == "train" and samples_per_rank is not None:
         return training_batch(samples_per_rank, current)
-    if phase == "decode":
+    if phase in ("decode", "serve"):
         return rollout_batch(current, most)
-    raise InputError("a batch is recommended from a train or decode profile", got=f"phase {phase}")
+    raise InputError("a batch is recommended from a train, decode or serve profile", got=f"phase {phase}")
+
+
+def _need(
+    loaded: LoadedProfile, lengths_tokens: Sequence[int], layout: Layout, dp: int
+) -> Callable[[int], float]:
+    """Bound the memory of each size: as measured, or from the engine's own figures where only times were."""
+    from libra_plan.models.batch_memory import engine_need, profile_need
+    from libra_plan.models.fit_cache import cache_folder, cached_fit
+
+    if loaded.file.phase == "serve":
+        return engine_need(loaded.file, lengths_tokens, layout)
+    fitted = cached_fit(loaded.file, loaded.points, folder=cache_folder(os.environ))
+    return profile_need(fitted, lengths_tokens, layout, dp)
 
 
 def _limits(limit_mib: float | None, recording: Path | None, window_s: float) -> Sequence[float]:

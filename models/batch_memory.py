@@ -8,12 +8,14 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from libra_plan.errors import RefusedError
+from libra_plan.models.engine_memory import BLOCK_TOKENS, engine_static, kv_mib_per_token
 from libra_plan.models.fit import FittedProfile
 from libra_plan.models.held_gradients import with_held_gradients
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.query import Query
+from libra_plan.profiles.schema import ProfileFile
 
-__all__ = ["cache_need", "profile_need"]
+__all__ = ["cache_need", "engine_need", "profile_need"]
 
 _ACCUMULATED = 2  # micro-batches: all but the first find gradients there, and a smaller size makes more
 
@@ -38,6 +40,20 @@ def cache_need(
         return fixed_mib + per_token_mib * tokens
 
     return need
+
+
+def engine_need(
+    profile: ProfileFile, lengths_tokens: Sequence[int], layout: Layout
+) -> Callable[[int], float]:
+    """Bound what an engine needs for n sequences at once, from its model's shape (`engine_memory`).
+
+    For serving tables, which measured times alone. The last block of each sequence counts whole.
+    """
+    return cache_need(
+        [-(-length // BLOCK_TOKENS) * BLOCK_TOKENS for length in lengths_tokens],
+        fixed_mib=engine_static(profile, layout).high,
+        per_token_mib=kv_mib_per_token(profile.model, profile.software, layout),
+    )
 
 
 def profile_need(

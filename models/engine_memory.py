@@ -18,9 +18,16 @@ from libra_plan.profiles.gpus import bytes_per_weight
 from libra_plan.profiles.schema import ModelShape, ProfileFile, Software
 from libra_plan.profiles.units import MIB
 
-__all__ = ["cache_share", "communication_mib", "engine_memory", "engine_static", "kv_mib_per_token"]
+__all__ = [
+    "BLOCK_TOKENS",
+    "cache_share",
+    "communication_mib",
+    "engine_memory",
+    "engine_static",
+    "kv_mib_per_token",
+]
 
-_BLOCK_TOKENS = 16  # a sequence leaves part of its last KV block empty
+BLOCK_TOKENS = 16  # a sequence leaves part of its last KV block empty
 _RESERVE_MIB = 3584.0
 _COMMUNICATION_MIB = {1: 0.0, 2: 342.0}
 _COMMUNICATION_MOST_MIB = 392.0
@@ -76,7 +83,7 @@ def _form(profile: ProfileFile, layout: Layout) -> CacheForm:
     per_token = kv_mib_per_token(profile.model, profile.software, layout)
     return CacheForm(
         weights_mib(profile.model, profile.software, layout) + _reserve_mib(layout),
-        _BLOCK_TOKENS * per_token,
+        BLOCK_TOKENS * per_token,
         per_token,
     )
 

@@ -95,3 +95,15 @@ def test_a_recording_that_does_not_see_processes_is_refused(call, lengths, tmp_p
     profile = shipped_folder() / "h200-qwen2.5-0.5b-decode"
     ran = call("batch", profile, "--lengths", lengths, "--recording", telemetry)
     assert (ran.code, "whose memory is whose" in ran.err) == (2, True)
+
+
+def test_a_serving_table_without_memory_is_bounded_by_the_models_shape(call, lengths):
+    """It measured times alone, and how many sequences fit is asked of it all the same."""
+    profile = shipped_folder() / "aic-h100-llama-3.1-8b-trtllm-1.0.0rc3-bf16"
+    words = ("--lengths", lengths, "--limit-mib", 40000, "--current", 64, "--format", "json")
+    ran = call("batch", profile, *words)
+    assert ran.code == 0, ran.err
+    needed = {row["size"]: row["needed_mib"] for row in json.loads(ran.out)["sizes"]}
+    kv_mib = 2 * 32 * 8 * 128 * 2 / 2**20  # keys and values, layers, KV heads, their width, bytes
+    assert needed[2] - needed[1] == pytest.approx(1024 * kv_mib)  # the two longest have 1,024 tokens
+    assert needed[1] > 8.03e9 * 2 / 2**20  # the weights alone

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libra_plan.errors import RefusedError
-from libra_plan.models.batch_memory import cache_need, profile_need
+from libra_plan.models.batch_memory import cache_need, engine_need, profile_need
 from libra_plan.models.fit import fit_profile
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.query import Query
@@ -64,3 +64,10 @@ def test_where_the_profile_refuses_nothing_fits(fits):
     """A size beyond what was measured is not recommended, however much memory there is."""
     assert math.isinf(profile_need(fits["train"], [1024], Layout())(100_000))
     assert profile_need(fits["decode"], [1024, 512], Layout())(2) < math.inf
+
+
+def test_the_last_block_of_a_sequence_counts_whole():
+    """An engine gives out its cache by blocks; 17 tokens take two of 16."""
+    profile = load_profile(shipped_folder() / "aic-h100-llama-3.1-8b-trtllm-1.0.0rc3-bf16").file
+    assert engine_need(profile, [17], Layout())(1) == engine_need(profile, [32], Layout())(1)
+    assert engine_need(profile, [16], Layout())(1) < engine_need(profile, [17], Layout())(1)
