@@ -12,7 +12,7 @@ import numpy as np
 from libra_plan.models.length_fit import LEAST_LENGTHS, fit_drift, fit_log_normal
 from libra_plan.models.length_forecast import LEAST_HISTORY, law_mean_tokens, scaled
 from libra_plan.models.lengths import FloatArray, sample_lengths
-from libra_plan.planner.simulate.fit.figures import Figure, Found, rounded
+from libra_plan.planner.simulate.fit.figures import LEAST_STEPS, Figure, Found, rounded
 from libra_plan.planner.simulate.fit.recorded import TaskSeen, TrajectorySeen
 from libra_plan.planner.simulate.world import Drift, Tools, WorldTask
 from libra_plan.profiles.schema_workload import LogNormal
@@ -27,14 +27,16 @@ _UNEVEN = 2.0  # and the spread of step means over what the law's own luck gives
 def fit_work(task: WorldTask, seen: TaskSeen, found: Found) -> WorldTask:
     """Fit samples of a step, prompts, responses with their drift, turns and tool calls."""
     samples = task.samples
-    if seen.samples:
+    if len(seen.samples) >= LEAST_STEPS:
         samples = max(1, round(float(np.median(seen.samples))))
         of = f"steps of {seen.source}"
         spread = float(min(seen.samples)), float(max(seen.samples))
         how = "the median; it is from least to greatest, not an interval"
         found.figures.append(Figure(f"{task.id}.samples", samples, "", *spread, len(seen.samples), of, how))
     else:
-        found.keep(f"{task.id}.samples", "no recording counts the samples of a step")
+        found.keep(
+            f"{task.id}.samples", f"{len(seen.samples)} steps tell theirs, {LEAST_STEPS} are the least"
+        )
     task = msgspec.structs.replace(task, samples=samples)
     task = msgspec.structs.replace(task, responses=_responses(task, seen, found))
     task = msgspec.structs.replace(task, prompts=_prompts(task, seen, found))
@@ -115,11 +117,7 @@ def _drifting(
     law: Drift, means: list[tuple[float, float]], samples: int, key: str, source: str, found: Found
 ) -> Drift:
     fit = fit_drift(means)
-    drawn = LogNormal(median_tokens=fit.first_tokens, sigma=law.sigma, max_tokens=law.max_tokens)
-    own = LogNormal(
-        median_tokens=law.law(fit.first_tokens).median_tokens, sigma=law.sigma, max_tokens=drawn.max_tokens
-    )
-    luck = _spread_of_mean(own, samples)
+    luck = _spread_of_mean(law.law(fit.first_tokens), samples)
     how = f"means of steps are {fit.residual:.1%} about the line, of which the law's own luck is {luck:.1%}"
     of = f"steps of {source}"
     margin = 1.645 * fit.residual / math.sqrt(len(means))
@@ -157,51 +155,31 @@ def _spread_of_mean(law: LogNormal, samples: int) -> float:
 
 
 def _prompts(task: WorldTask, seen: TaskSeen, found: Found) -> LogNormal:
-    key, law = f"{task.id}.prompts", task.prompts
+    key = f"{task.id}.prompts"
     told = [each.prompt_tokens for each in seen.trajectories if each.prompt_tokens]
-    if len(told) >= LEAST_LENGTHS:
-        fit = fit_log_normal([told], law.max_tokens)
-        how = f"log-normal, cut at {fit.law.max_tokens:,}; shares are met within {fit.distance:.3f}"
-        found.figures.append(
-            Figure(
-                f"{key}.sigma",
-                fit.law.sigma,
-                "",
-                fit.sigma_low,
-                fit.sigma_high,
-                len(told),
-                "trajectories",
-                how,
-            )
-        )
-        found.figures.append(
-            Figure(
-                f"{key}: mean", fit.mean_tokens, "tokens", None, None, len(told), "trajectories", "their mean"
-            )
-        )
-        return LogNormal(
-            median_tokens=rounded(fit.law.median_tokens),
-            sigma=rounded(fit.law.sigma),
-            max_tokens=fit.law.max_tokens,
-        )
+    if len(told) < LEAST_LENGTHS:
+        return _prompts_of_means(task, seen, key, found)
+    fit, count, of = fit_log_normal([told], task.prompts.max_tokens), len(told), "trajectories"
+    how = f"log-normal, cut at {fit.law.max_tokens:,}; shares are met within {fit.distance:.3f}"
+    span = fit.sigma_low, fit.sigma_high
+    found.figures.append(Figure(f"{key}.sigma", fit.law.sigma, "", *span, count, of, how))
+    found.figures.append(
+        Figure(f"{key}: mean", fit.mean_tokens, "tokens", None, None, count, of, "their mean")
+    )
+    median, sigma = rounded(fit.law.median_tokens), rounded(fit.law.sigma)
+    return LogNormal(median_tokens=median, sigma=sigma, max_tokens=fit.law.max_tokens)
+
+
+def _prompts_of_means(task: WorldTask, seen: TaskSeen, key: str, found: Found) -> LogNormal:
+    """Move the base's law to the mean that whole sequences leave for prompts."""
+    law = task.prompts
     if len(seen.wholes) >= LEAST_HISTORY and len(seen.responses) >= LEAST_HISTORY:
         mean = float(np.mean(seen.wholes)) - float(np.mean([mean for _, mean in seen.responses]))
         if mean >= 1.0:
             moved = scaled(law, mean / law_mean_tokens(law))
             assert isinstance(moved, LogNormal)
-            how = "whole sequences less responses"
-            found.figures.append(
-                Figure(
-                    f"{key}: mean",
-                    mean,
-                    "tokens",
-                    None,
-                    None,
-                    len(seen.wholes),
-                    f"steps of {seen.source}",
-                    how,
-                )
-            )
+            count, of, how = len(seen.wholes), f"steps of {seen.source}", "whole sequences less responses"
+            found.figures.append(Figure(f"{key}: mean", mean, "tokens", None, None, count, of, how))
             found.keep(f"{key}.sigma", "single prompts were not recorded")
             return msgspec.structs.replace(moved, median_tokens=rounded(moved.median_tokens))
     found.keep(key, "prompts were not recorded")

@@ -46,9 +46,9 @@ def fit_rollout(world: World, task: WorldTask, seen: TaskSeen, found: Found) -> 
         how = "seconds of a decode step ÷ the base's at these sequences and contexts; all tp alike"
         return _scaled(key, known, median_with_bounds(ratios), len(ratios), of, how, found)
     rows = [each for name in ("rollout", "generator") for each in seen.stages.get(name, ())]
-    if task.coupling == "async":
+    if task.coupling == "async" and task.rollouts == "stream":
         why = (
-            "rollouts of an async task overlap with training: windows with sequences at once and mean context"
+            "streams of an async task overlap with training: windows with sequences at once and mean context"
         )
         found.keep(key, f"{why} tell their costs; {len(windows)} were recorded, {LEAST_STEPS} are the least")
         return task.costs.decode
@@ -186,6 +186,7 @@ def rollout_engine_s(
         task,
         coupling="sync",
         staleness=0,
+        rollouts="stream",
         arrangements=("separate",),
         responses=Drift(first_mean_tokens=mean_tokens, sigma=law.sigma, max_tokens=law.max_tokens),
         costs=Costs(decode=decode),

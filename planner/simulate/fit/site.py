@@ -39,11 +39,10 @@ def fit_failures(world: World, seen: Recorded, found: Found) -> Failures | None:
     """Give GPU-hours ÷ failures, and the law of repairs."""
     count, hours, base = seen.failures, seen.gpu_hours, world.failures
     if count < _LEAST_FAILURES:
-        least = f", which {hours / 3.0:,.0f} h between failures of a GPU or more would show 95 times in 100"
         why = f"{count} failures in {hours:,.1f} GPU-hours, {_LEAST_FAILURES} are the least"
-        found.keep(
-            "failures" if base else "failures: none", why + (least if count == 0 and hours > 0 else "")
-        )
+        if count == 0 and hours > 0.0:
+            why += f" (19 times in 20 a GPU fails less than once in {hours / 3.0:,.0f} h, then)"
+        found.keep("failures" if base else "failures: none", why)
         return base
     low, high = 2.0 * hours / _chi_square(_Z90, 2 * count + 2), 2.0 * hours / _chi_square(-_Z90, 2 * count)
     mtbf = hours / count

@@ -151,14 +151,12 @@ def test_everything_is_fitted_or_named_as_assumed(tmp_path):
 
 
 def test_too_short_a_recording_is_refused_with_the_way_out(tmp_path):
-    """Seven steps support nothing: the base's figures under a new name would be taken for measured ones."""
+    """Five steps support nothing: the base's figures under a new name would be taken for measured ones."""
     base = base_world()
     true = true_world(base, steps=5)
     trace = write_trace(tmp_path / "t.jsonl", run_held(true, 1, rollout=[1] * 4, reference=[1], train=[1]))
-    seen = read_recordings([trace], ReaderFacts())
-    seen.tasks["rl"].samples.clear()
     with pytest.raises(WorkloadError, match="cannot support a fit") as told:
-        fit_world(base, seen, None, "fitted")
+        fitted(base, [trace])
     assert "record for longer" in str(told.value)
 
 
