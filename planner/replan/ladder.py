@@ -93,7 +93,6 @@ def _shifted(desk: Desk, shift: Shift, net: float, others: tuple[Pending, ...]) 
     as_it_is = plan_of(market, kept_choice(market), prices, {})
     if as_it_is is None:
         return Outcome(None, counted=others)
-    factor = shift.before_s / shift.after_s
     running = tuple(
         replace(each, column=shift.column, roles=shift.roles, normalised=_rate(each, shift), moved=True)
         if each.task == shift.task
@@ -104,30 +103,8 @@ def _shifted(desk: Desk, shift: Shift, net: float, others: tuple[Pending, ...]) 
     if shift.direction.startswith("join") and verify(problem, plan):
         return Outcome(None, counted=others)  # its node has no cores or memory left: that is the solver's
     require_sound(problem, plan)
-    worth = next(
-        float(task.worth[task.kept])
-        for task in desk.market.tasks
-        if task.id == shift.task and task.kept is not None
-    )
     gpus = len(next(each for each in running if each.task == shift.task).gpus)
-    held = {gpu for role in _held(desk, shift.task).roles for replica in role.replicas for gpu in replica}
-    cost = worth * factor * shift.switch_s / problem.horizon_s
-    move = Move(
-        shift.task,
-        "shift",
-        len(held),
-        gpus,
-        worth * (factor - 1.0),
-        0.0,
-        cost,
-        shift.switch_s,
-        shift.direction,
-    )
-    sizes = pools_of(problem, _held(desk, shift.task), desk.inputs.policy.elastic.tasks[shift.task])
-    notes = () if isinstance(sizes, str) else (
-        f"{shift.task}: {sizes.training_gpus} GPUs always train, {sizes.rollout_gpus} always roll out, "
-        f"{sizes.elastic_gpus} are elastic in units of {sizes.unit_gpus}",
-    )  # fmt: skip
+    worth, move = _shift_move(desk, shift, gpus)
     decision = Decision(
         Rung.ELASTIC,
         "elastic",
@@ -136,12 +113,37 @@ def _shifted(desk: Desk, shift: Shift, net: float, others: tuple[Pending, ...]) 
         (move,),
         move.worth,
         worth * net,
-        cost,
+        move.cost,
         running=desk.running,
         plan=plan,
-        notes=notes,
+        notes=_pool_notes(desk, shift),
     )
     return Outcome(decision, counted=others, problem=problem)
+
+
+def _shift_move(desk: Desk, shift: Shift, gpus: int) -> tuple[float, Move]:
+    """Give the task's worth as it is, and what the shift to so many GPUs brings and costs."""
+    worth = next(
+        float(task.worth[task.kept])
+        for task in desk.market.tasks
+        if task.id == shift.task and task.kept is not None
+    )
+    held = {gpu for role in _held(desk, shift.task).roles for replica in role.replicas for gpu in replica}
+    factor = shift.before_s / shift.after_s
+    cost = worth * factor * shift.switch_s / desk.problem.horizon_s
+    gain = worth * (factor - 1.0)
+    return worth, Move(shift.task, "shift", len(held), gpus, gain, 0.0, cost, shift.switch_s, shift.direction)
+
+
+def _pool_notes(desk: Desk, shift: Shift) -> tuple[str, ...]:
+    """Say how many GPUs of the task are core and how many elastic, where that can be told."""
+    sizes = pools_of(desk.problem, _held(desk, shift.task), desk.inputs.policy.elastic.tasks[shift.task])
+    if isinstance(sizes, str):
+        return ()
+    return (
+        f"{shift.task}: {sizes.training_gpus} GPUs always train, {sizes.rollout_gpus} always roll out, "
+        f"{sizes.elastic_gpus} are elastic in units of {sizes.unit_gpus}",
+    )
 
 
 def _held(desk: Desk, task: str) -> HeldTask:
