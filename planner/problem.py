@@ -118,7 +118,9 @@ class StageOption:
     @property
     def gpus(self) -> int:
         """Count the GPUs it takes."""
-        return sum(layout.gpus_per_replica for layout in self.layouts)
+        if not self.mix:
+            return self.layout.gpus_per_replica * self.replicas
+        return sum(each.layout.gpus_per_replica for each in self.mix)
 
     @property
     def switch_s(self) -> float:
