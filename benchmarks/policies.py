@@ -50,7 +50,18 @@ def head(cells: Sequence[str]) -> None:
 
 
 def gavel(rates: Rates, seeds: int) -> None:
-    head(["Gavel: jobs / GPUs", "what", "seconds (most)", "worst (least)", "mean", "goal", "Gavel"])
+    head(
+        [
+            "Gavel: jobs / GPUs",
+            "what",
+            "seconds (most)",
+            "worst (least)",
+            "no shares exceed",
+            "mean",
+            "goal",
+            "Gavel",
+        ]
+    )
     for size, pairs, rounds, job_by_job, goal, peer in GAVEL:
         every = [
             solve_gavel(rates, size, seed, pairs=pairs, rounds=rounds, single=False, job_by_job=job_by_job)
@@ -64,6 +75,7 @@ def gavel(rates: Rates, seeds: int) -> None:
                 what + (", a variable per job" if job_by_job else ""),
                 f"{np.median(seconds):.3f} ({max(seconds):.3f})",
                 f"{np.median(worst):.4f} ({min(worst):.4f})",
+                f"{np.median([each.bound for each in every]):.4f}",
                 f"{np.median([each.mean for each in every]):.3f}",
                 goal,
                 peer,

@@ -108,6 +108,21 @@ class TimeShares:
         self.used = _sparse(used, (groups + len(TYPES), column))
         self.room = np.array([*(float(count) for _, count in self.groups), *map(float, self.gpus)])
 
+    def bound(self) -> float:
+        """Bound the worst rate by the dual of its LP: prices of time and room that no shares beat.
+
+        At prices y ≥ 0 of the rows, with Σ of the prices of the rates 1, any shares that raise all to a
+        level pay level ≤ room · y; what shares would gain at y beyond their price (rounding) is added.
+        """
+        groups = self.rate.shape[0]
+        _, _, _, duals = self._highest(np.full(groups, -1.0))
+        of_room, of_rate = duals[: len(self.room)], duals[len(self.room) :]
+        of_room, of_rate = of_room / of_rate.sum(), of_rate / of_rate.sum()
+        gains = np.maximum(self.rate.T @ of_rate - self.used.T @ of_room, 0.0)
+        # A column takes a job's time, so all columns together are no more than there are jobs.
+        jobs = float(self.room[:groups].sum())
+        return float(self.room @ of_room + gains.max(initial=0.0) * jobs)
+
     def _fair(self, kind: Kind, jobs: int) -> float:
         """Give the rate of an equal share: its part of every type's time, at most all of its own."""
         shares = np.array([gpus / jobs / kind[1] for gpus in self.gpus])
@@ -124,7 +139,7 @@ class TimeShares:
         fixed = np.full(groups, -1.0)
         done = 0
         while (fixed < 0).any() and (rounds is None or done < rounds):
-            level, tight, _ = self._highest(fixed)
+            level, tight, _, _ = self._highest(fixed)
             fixed[tight & (fixed < 0)] = level
             done += 1
         floors = np.where(fixed >= 0, fixed, fixed.max()) * (1 - 1e-9)
@@ -138,8 +153,10 @@ class TimeShares:
         assert found.status == 0, found.message
         return np.asarray(self.rate @ found.x)
 
-    def _highest(self, fixed: NDArray[np.float64]) -> tuple[float, NDArray[np.bool_], NDArray[np.float64]]:
-        """Find the highest level of the groups not fixed, and those that hold it down."""
+    def _highest(
+        self, fixed: NDArray[np.float64]
+    ) -> tuple[float, NDArray[np.bool_], NDArray[np.float64], NDArray[np.float64]]:
+        """Find the highest level of the groups not fixed, those that hold it down, shares and prices."""
         groups, columns = self.rate.shape
         level = coo_matrix(np.where(fixed < 0, 1.0, 0.0)[:, None])
         cost = np.zeros(columns + 1)
@@ -154,7 +171,7 @@ class TimeShares:
         assert found.status == 0, found.message
         duals = np.abs(found.ineqlin.marginals[-groups:])
         tight = duals > 1e-9 * max(1.0, float(duals.max()))
-        return float(found.x[-1]), tight, found.x[:-1]
+        return float(found.x[-1]), tight, found.x[:-1], np.abs(found.ineqlin.marginals)
 
 
 def _sparse(entries: list[tuple[int, int, float]], shape: tuple[int, int]) -> coo_matrix:
@@ -176,11 +193,15 @@ def _beside(*parts: object) -> object:
 
 @dataclass(frozen=True)
 class Measured:
-    """One solve: seconds from the drawn jobs to the rates, the worst and the mean rate."""
+    """One solve: seconds from the drawn jobs to the rates, the worst and the mean rate.
+
+    `bound`: what the worst rate can be at most, by the dual of its LP (not in the seconds).
+    """
 
     seconds: float
     worst: float
     mean: float
+    bound: float
 
 
 def solve_gavel(
@@ -199,8 +220,9 @@ def solve_gavel(
     groups = [(job, 1) for job in jobs] if job_by_job else sorted(Counter(jobs).items())
     third = size // len(TYPES)
     gpus = (size - third * (len(TYPES) - 1), *([third] * (len(TYPES) - 1)))
-    found = TimeShares(rates, groups, gpus, pairs).max_min(rounds=rounds)
+    shares = TimeShares(rates, groups, gpus, pairs)
+    found = shares.max_min(rounds=rounds)
+    seconds = time.perf_counter() - begun
     counts = np.array([count for _, count in groups])
-    return Measured(
-        time.perf_counter() - begun, float(found.min()), float((found * counts).sum() / counts.sum())
-    )
+    mean = float((found * counts).sum() / counts.sum())
+    return Measured(seconds, float(found.min()), mean, shares.bound())

@@ -64,6 +64,14 @@ def test_all_levels_raise_the_rest_beyond_the_worst() -> None:
         assert every.mean <= first.mean * (1 + 1e-6)  # the sum after one level is the largest sum
 
 
+@pytest.mark.parametrize("pairs", [False, True])
+def test_the_dual_says_that_no_shares_raise_the_worst_further(pairs: bool) -> None:
+    """A goal above the optimum cannot be met: the bound printed beside it must hold, and be met."""
+    for seed in range(3):
+        found = gavel.solve_gavel(rates(seed), 24, seed, pairs=pairs, rounds=1, single=False)
+        assert found.worst <= found.bound <= found.worst * (1 + 1e-6)
+
+
 def sia_round(seed: int, jobs: int = 40):
     rng = np.random.default_rng(seed)
     columns = sia.configs(1)
