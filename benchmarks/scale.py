@@ -4,7 +4,8 @@ With `--policy NAME`, or `all`, whole solves under that policy are measured inst
 twice, the second time with the columns that the first kept on disk.
 
 Prints JSON lines: one per improvement, then a summary. Wall seconds are what a user waits; CPU
-seconds are given beside them, since a busy machine stretches the former only.
+seconds are given beside them, since a busy machine stretches the former only. Ctrl-C ends the search: the
+summary then tells the best so far with its bound, nothing further is run, and the exit code is 130.
 """
 
 from __future__ import annotations
@@ -13,7 +14,10 @@ import argparse
 import copy
 import json
 import resource
+import signal
+import sys
 import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,8 +27,8 @@ from allocation_case import Allocation, after, read_case
 from allocation_generate import from_inventory, generate
 from scale_policies import POLICIES, lines
 
+from libra_plan.planner.solvers.colgen.arrays import Floats
 from libra_plan.planner.solvers.colgen.search import Answer, Limits, optimise
-from libra_plan.planner.solvers.colgen.store import by_name, prices_by_name
 
 MARKS_S = (1.0, 5.0, 30.0)
 
@@ -36,10 +40,18 @@ def main() -> None:
             print(json.dumps(told), flush=True)
         return
     case = _case(options)
+    _hear_interrupts()
+    for line in _runs(case, options):
+        print(json.dumps(line), flush=True)
+        if pressed:
+            raise SystemExit(128 + signal.SIGINT)
+
+
+def _runs(case: dict[str, Any], options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     limits = Limits(options.time_limit, options.gap, seed=options.seed)
     allocation = Allocation(case)
     answer, line = measure("fresh", allocation, limits, options)
-    print(json.dumps(line))
+    yield line
     if options.running:
         plan = allocation.place(answer.chosen)
         if plan is None:
@@ -47,9 +59,34 @@ def main() -> None:
         prices = by_name(allocation.resources.names, answer.prices)
         same = after(case, plan, answer.chosen)
         staying = replace(limits, kept_gap=answer.priced_gap)
-        print(json.dumps(measure("unchanged", same, staying, options, prices)[1]))
+        yield measure("unchanged", same, staying, options, prices)[1]
         changed = after(changed_case(case, options.seed), plan, answer.chosen)
-        print(json.dumps(measure("arrival and failure", changed, limits, options, prices)[1]))
+        yield measure("arrival and failure", changed, limits, options, prices)[1]
+
+
+def by_name(names: Sequence[str], prices: Floats) -> dict[str, float]:
+    """Name the prices by their rows."""
+    return {name: float(price) for name, price in zip(names, prices, strict=True)}
+
+
+def on_rows(names: Sequence[str], known: Mapping[str, float]) -> Floats:
+    """Put known prices on rows; rows that are new cost nothing."""
+    return np.array([known.get(name, 0.0) for name in names])
+
+
+pressed: list[int] = []
+"""Interrupts so far: whoever presses Ctrl-C once wants the best there is now; twice, to leave."""
+
+
+def _hear_interrupts() -> None:
+    def hear(number: int, _: object) -> None:
+        if pressed:
+            raise KeyboardInterrupt
+        pressed.append(number)
+
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, hear)
+        print("searching; Ctrl-C takes the best so far", file=sys.stderr, flush=True)
 
 
 def _case(options: argparse.Namespace) -> dict[str, Any]:
@@ -93,7 +130,8 @@ def measure(
         oracles,
         limits,
         progress=lambda *look: seen.append(look),
-        prices=None if before is None else prices_by_name(resources.names, before),
+        stop=lambda: bool(pressed and seen and np.isfinite(seen[-1][1])),
+        prices=None if before is None else on_rows(resources.names, before),
         running=allocation.keeping(),
         lacking=allocation.lacking,
         worth=allocation.worth if allocation.running else None,
@@ -109,6 +147,7 @@ def measure(
     case = allocation.case
     return answer, {
         "run": name,
+        "interrupted": bool(pressed),
         "case": _name(options),
         "gpus": sum(len(node["usable_gpus"]) for node in case["cluster"]),
         "tasks": len(case["work"]),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from libra_plan.models.topology import Cluster, GpuId
 from libra_plan.planner.plan import Column, MemoryMode, Pool, RunningTask
@@ -87,10 +87,17 @@ def _are_runs(groups: list[list[str]], order: list[str]) -> bool:
     ] == sorted(group[0] for group in places)
 
 
-def check_price(cluster: Cluster, task: Task, running: RunningTask, times: Times | None = None) -> Found:
+def check_price(
+    cluster: Cluster,
+    task: Task,
+    running: RunningTask,
+    sizes: Mapping[str, int],
+    times: Times | None = None,
+) -> Found:
     """Yield where its step time, memory, blocks or host needs are not what its options make.
 
-    `times` are those of its step where they follow a law of their own.
+    `sizes` are the GPUs of the largest node of each class; `times` those of its step where they follow a law
+    of their own.
     """
     column = running.column
     ways = turns_of(task, column)
@@ -99,7 +106,7 @@ def check_price(cluster: Cluster, task: Task, running: RunningTask, times: Times
         if not close(told, own, EXACT):
             yield Violation("step-time", f"{name} is {told} s, its options make {own} s", task.id)
     yield from _modes(task, column)
-    yield from _blocks(cluster, task, column)
+    yield from _blocks(sizes, task, column)
     peak = column_peak_mib(ways)
     if not close(peak, column.peak_mib, EXACT):
         message = f"says {column.peak_mib} MiB per GPU, its options make {peak}"
@@ -138,15 +145,16 @@ def _modes(task: Task, column: Column) -> Found:
             yield Violation("mode", "puts a role to sleep that has its GPUs to itself", task.id)
 
 
-def _blocks(cluster: Cluster, task: Task, column: Column) -> Found:
+def _blocks(sizes: Mapping[str, int], task: Task, column: Column) -> Found:
     """Check that the blocks told are those of the pools, or hold those of every phase."""
     for phase in column.phases:
         for pool in phase.pools:
             if pool.block_gpus != _largest(pool):
                 yield Violation("blocks", "a pool's blocks are not its largest replica's size", task.id)
-            elif pool.gpu_class in cluster.gpu_classes:
+            elif pool.gpu_class in sizes:
                 options = [choice.option for choice in pool.choices]
-                needed = max(blocks_needed(cluster, option, pool.block_gpus) for option in options)
+                node = sizes[pool.gpu_class]
+                needed = max(blocks_needed(node, option, pool.block_gpus) for option in options)
                 if pool.blocks != needed:
                     yield Violation("blocks", f"a pool has {pool.blocks} blocks for {needed}", task.id)
     needs = [Counter[tuple[str, int]]() for _ in column.phases]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
+from libra_plan.models.topology import GpuId
 from libra_plan.planner.plan import Plan, RunningTask, Status
 from libra_plan.planner.problem import LEAST_KEPT, HeldTask, Policy, Problem
 from libra_plan.planner.verify.policies import check_policies
@@ -19,18 +21,19 @@ Found = Iterator[Violation]
 
 def check_proof(problem: Problem, plan: Plan) -> Found:
     """Yield where rates, moves, objective, bound or gap are not what the plan and problem make."""
+    now = _Now.of(problem)
     for running in plan.running:
         yield from _rate(problem, running)
-        moved = _moves(problem, plan, running)
+        moved = _moves(now, plan, running)
         if running.moved != moved:
             yield Violation("moved", f"says moved {running.moved}, it is {moved}", running.task)
     if plan.certificate.policy != problem.policy.value:
         yield Violation(
             "policy", f"is for {plan.certificate.policy}, not {problem.policy.value}", "certificate"
         )
-    yield from _objective(problem, plan)
+    yield from _objective(problem, plan, now)
     yield from _bound(plan)
-    worths = {running.task: _worth(problem, plan, running) for running in plan.running}
+    worths = {running.task: _worth(problem, plan, running, now) for running in plan.running}
     yield from check_policies(problem, plan, worths)
 
 
@@ -48,48 +51,56 @@ def _rate(problem: Problem, running: RunningTask) -> Found:
         yield Violation("normalised", f"says {running.normalised}, alone it makes {own}", running.task)
 
 
-def _moved(problem: Problem, running: RunningTask) -> bool:
+@dataclass(frozen=True, slots=True)
+class _Now:
+    """What runs: what each task holds, and the tasks on GPUs that another one is on, too."""
+
+    held: Mapping[str, HeldTask]
+    sharing: frozenset[str]
+
+    @classmethod
+    def of(cls, problem: Problem) -> _Now:
+        on_gpu: dict[GpuId, set[str]] = {}
+        for held in problem.running:
+            for gpu in (gpu for role in held.roles for replica in role.replicas for gpu in replica):
+                on_gpu.setdefault(gpu, set()).add(held.task)
+        several = [tasks for tasks in on_gpu.values() if len(tasks) > 1]
+        return cls({held.task: held for held in problem.running}, frozenset().union(*several))
+
+
+def _moved(now: _Now, running: RunningTask) -> bool:
     """Tell whether a task of the running plan does not keep exactly its layouts and GPUs."""
-    held = _held(problem, running.task)
+    held = now.held.get(running.task)
     if held is None:
         return False
-    was, now = {}, {}
+    was, becomes = {}, {}
     for role in held.roles:
         layouts = role.mix if role.mix else [role.layout] * len(role.replicas)
         was[role.role] = dict(zip(role.replicas, layouts, strict=False))
     for placed in running.roles:
         option = placed.choice.option
         kinds = [each.layout for each in option.mix] if option.mix else [option.layout] * len(placed.replicas)
-        now[placed.role] = dict(zip(placed.replicas, kinds, strict=False))
-    return was != now
+        becomes[placed.role] = dict(zip(placed.replicas, kinds, strict=False))
+    return was != becomes
 
 
-def _moves(problem: Problem, plan: Plan, running: RunningTask) -> bool:
+def _moves(now: _Now, plan: Plan, running: RunningTask) -> bool:
     """Tell whether a task starts anew; those that run jointly all do, unless each stays as it is."""
     run = next((run for run in plan.joint if running.task in run.tasks), None)
     if run is None:
-        return _moved(problem, running) or _shared(problem, running.task)
+        return _moved(now, running) or running.task in now.sharing
     together = [each for each in plan.running if each.task in run.tasks]
-    same = all(_held(problem, each.task) is not None and not _moved(problem, each) for each in together)
-    return _held(problem, running.task) is not None and not same
+    same = all(each.task in now.held and not _moved(now, each) for each in together)
+    return running.task in now.held and not same
 
 
-def _shared(problem: Problem, task: str) -> bool:
-    """Tell whether a task of the running plan is on GPUs of another one."""
-    return task in problem.sharing_now
-
-
-def _held(problem: Problem, task: str) -> HeldTask | None:
-    return next((held for held in problem.running if held.task == task), None)
-
-
-def _worth(problem: Problem, plan: Plan, running: RunningTask) -> float:
+def _worth(problem: Problem, plan: Plan, running: RunningTask, now: _Now) -> float:
     """Give weight, with what waiting adds, times throughput, less what a move loses of the horizon."""
     task = problem.task_of[running.task]
     kept, waited = 1.0, 0.0
-    if _moves(problem, plan, running):
+    if _moves(now, plan, running):
         kept = max(LEAST_KEPT, 1.0 - task.restart_s / problem.horizon_s)
-    elif problem.aging_s and _held(problem, running.task) is None:
+    elif problem.aging_s and running.task not in now.held:
         waited = task.waited_s / problem.aging_s
     return task.weight * (1.0 + waited) * running.normalised * kept
 
@@ -100,11 +111,11 @@ def _first_tier(problem: Problem) -> set[str]:
     return {task.id for task in problem.tasks if problem.policy is not Policy.PRIORITY or task.tier == first}
 
 
-def _objective(problem: Problem, plan: Plan) -> Found:
+def _objective(problem: Problem, plan: Plan, now: _Now) -> Found:
     told = plan.certificate.objective
     if problem.policy is not Policy.MAX_MIN:
         counted = _first_tier(problem)
-        worths = (_worth(problem, plan, each) for each in plan.running if each.task in counted)
+        worths = (_worth(problem, plan, each, now) for each in plan.running if each.task in counted)
         possible = {sum(worths)}
     else:
         possible = _least(problem, plan)

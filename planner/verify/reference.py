@@ -15,7 +15,7 @@ from libra_plan.planner.plan import MemoryMode
 from libra_plan.planner.problem import CouplingKind, Policy, Problem, Role, StageOption, Task
 from libra_plan.planner.verify.rules import Turn, arrangement_of, column_peak_mib, step_times
 
-__all__ = ["blocks_needed", "reference_is_cheap", "reference_steps_per_s"]
+__all__ = ["blocks_needed", "node_sizes", "reference_is_cheap", "reference_steps_per_s"]
 
 MOST_GPUS = 16
 MOST_COMBINATIONS = 20_000
@@ -136,7 +136,8 @@ def _gpus_needed(cluster: Cluster, task: Task, shape: Shape, options: tuple[Stag
         blocks.append([])
         for pool in phase:
             size = max(size for option in pool for size in _sizes(option))
-            number = max(blocks_needed(cluster, option, size) for option in pool)
+            node = _node_size(cluster, pool[0].gpu_class)
+            number = max(blocks_needed(node, option, size) for option in pool)
             if task.roles_fill_pools and any(option.gpus != size * number for option in pool):
                 return None
             blocks[-1] += [(pool[0].gpu_class, size)] * number
@@ -189,9 +190,9 @@ def _without(nodes: tuple[int, ...], size: int) -> Iterator[tuple[int, ...]]:
         yield (*(0,) * count, *nodes[:-count])
 
 
-def blocks_needed(cluster: Cluster, option: StageOption, block: int) -> int:
+def blocks_needed(node: int, option: StageOption, block: int) -> int:
     """Count the blocks that hold all replicas of a role, none of which may straddle two nodes."""
-    size, node = option.layout.gpus_per_replica, _node_size(cluster, option.gpu_class)
+    size = option.layout.gpus_per_replica
     if option.mix:
         return _bins(_sizes(option), block, node)
     each = block // size if block <= node or size > node else (block // node) * (node // size)
@@ -226,8 +227,18 @@ def _domain(cluster: Cluster, node_id: str) -> str:
     return "all" if not named else f"d:{own}" if own is not None else f"n:{node_id}"
 
 
+def node_sizes(cluster: Cluster) -> dict[str, int]:
+    """Count the GPUs of the largest node of each class; what others hold there is part of it."""
+    usable = [(gpu.gpu_class, gpu.id.node) for node in cluster.nodes for gpu in node.gpus]
+    absent = [(gpu.gpu_class, gpu.id.node) for gpu in cluster.absent]
+    sizes: dict[str, int] = {}
+    for (gpu_class, _), number in Counter(usable + absent).items():
+        sizes[gpu_class] = max(number, sizes.get(gpu_class, 0))
+    return sizes
+
+
 def _node_size(cluster: Cluster, gpu_class: str) -> int:
-    return cluster.full_node_gpus.get(gpu_class, 0)
+    return node_sizes(cluster).get(gpu_class, 0)
 
 
 def _node_gpus(cluster: Cluster, gpu_class: str) -> list[int]:

@@ -7,7 +7,7 @@ objective are computed again from the options, GPU by GPU. No model builder or s
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import combinations
 
 from libra_plan.models.topology import Cluster, GpuId
@@ -16,6 +16,7 @@ from libra_plan.planner.problem import Problem, Task
 from libra_plan.planner.verify.column import check_form, check_limits, check_price
 from libra_plan.planner.verify.joint import Whole, check_joint, check_whole, joint_times, wholes
 from libra_plan.planner.verify.proof import check_proof
+from libra_plan.planner.verify.reference import node_sizes
 from libra_plan.planner.verify.rules import Violation, host_per_gpu, role_of, turns_of
 
 __all__ = ["Violation", "verify"]
@@ -45,18 +46,19 @@ def verify(problem: Problem, plan: Plan) -> list[Violation]:
     for task, running in holders:
         found += _placement(problem.cluster, task, running)
         found += check_limits(task, running)
+    sizes = node_sizes(problem.cluster)
     for task, running in apart:
         found += check_form(task, running.column)
-        found += check_price(problem.cluster, task, running)
+        found += check_price(problem.cluster, task, running, sizes)
     for whole in together:
-        found += _jointly(problem, plan, whole)
+        found += _jointly(problem, plan, whole, sizes)
     return [*found, *_host(problem.cluster, holders), *check_proof(problem, plan)]
 
 
-def _jointly(problem: Problem, plan: Plan, whole: Whole) -> Found:
+def _jointly(problem: Problem, plan: Plan, whole: Whole, sizes: Mapping[str, int]) -> Found:
     own = {each.task: each for each in plan.running}
     yield from check_whole(whole, [own[name] for name in whole.run.tasks])
-    yield from check_price(problem.cluster, whole.task, whole.running, joint_times(whole))
+    yield from check_price(problem.cluster, whole.task, whole.running, sizes, joint_times(whole))
 
 
 # ---------------------------------------------------------------- who runs
