@@ -1,6 +1,6 @@
 """Run the routing study, or write docs/routing.md from its committed results.
 
-    python benchmarks/routing.py --run --seeds 3 --jobs 2   # benchmarks/routing/results.json
+    python benchmarks/routing.py --run --seeds 6 --jobs 2   # benchmarks/routing/results.json
     python benchmarks/routing.py                            # docs/routing.md
 
 Rules × mixes of replicas × worlds × seeds, paired: all rules of a seed meet the same trajectories. The law
@@ -79,7 +79,7 @@ def study(seeds: int, jobs: int) -> Iterator[dict[str, Any]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--run", action="store_true", help="run the study first")
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=6)
     parser.add_argument("--jobs", type=int, default=1)
     asked = parser.parse_args()
     if asked.run:
