@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -172,7 +172,7 @@ class _Step:
 
 
 def _taken(work: Trajectories, at: IntArray) -> Trajectories:
-    return Trajectories(work.prompt_tokens[at], work.response_tokens[at], work.turns, work.tool_wait_s)
+    return replace(work, prompt_tokens=work.prompt_tokens[at], response_tokens=work.response_tokens[at])
 
 
 class _Search:

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from libra_plan.models.admission import Admission
 from libra_plan.models.fit import DecodeCoefficients
 from libra_plan.models.lengths import FloatArray, IntArray, LengthSample
-from libra_plan.models.tool_waits import makespan_with_waits, simulated_turns
+from libra_plan.models.tool_waits import drawn_waits_s, makespan_with_waits
 
 __all__ = [
     "Trajectories",
@@ -45,13 +45,15 @@ class Trajectories:
     """The trajectories of one step in the order they are handed out. Arrays of shape (n,), tokens.
 
     `response_tokens` counts a whole trajectory, over all its turns; each turn generates an equal
-    part of it and then waits `tool_wait_s` for its tools, holding its KV cache but not computing.
+    part of it and then waits `tool_wait_s` for its tools, holding its KV cache but not computing: on
+    average, log-normally with `tool_wait_sigma`.
     """
 
     prompt_tokens: IntArray
     response_tokens: IntArray
     turns: int = 1
     tool_wait_s: float = 0.0
+    tool_wait_sigma: float = 0.0
 
     def __len__(self) -> int:
         return len(self.response_tokens)
@@ -85,11 +87,11 @@ def pair_lengths(
     rng: np.random.Generator,
     turns: int = 1,
     tool_wait_s: float = 0.0,
+    tool_wait_sigma: float = 0.0,
 ) -> Trajectories:
     """Join prompts and responses, independent of each other, in one seeded random order."""
-    return Trajectories(
-        rng.permutation(prompts.tokens), rng.permutation(responses.tokens), turns, tool_wait_s
-    )
+    order = rng.permutation(prompts.tokens), rng.permutation(responses.tokens)
+    return Trajectories(*order, turns, tool_wait_s, tool_wait_sigma)
 
 
 def token_work_s(work: Trajectories, coefficients: DecodeCoefficients) -> FloatArray:
@@ -178,9 +180,11 @@ def makespan_s(
     limited = (shares > admission.sequences) | (reserved > admission.tokens)
     if work.tool_wait_s > 0:
         token_work = _dealt(token_work_s(work, coefficients), replicas).sum(axis=0)
-        most = coefficients.fixed_s * steps + token_work + work.turns * work.tool_wait_s
+        waits_s = drawn_waits_s(len(work), work.turns, work.tool_wait_s, work.tool_wait_sigma)
+        longest = _dealt(waits_s.sum(axis=1), replicas).max(axis=0)
+        most = coefficients.fixed_s * steps + token_work + longest
         most[limited] = np.inf
-        return _waiting_s(work, coefficients, admission, _dealt(prefill, replicas).sum(axis=0), most)
+        return _waiting_s(work, coefficients, admission, _dealt(prefill, replicas).sum(axis=0), most, waits_s)
     for replica in np.flatnonzero(limited).tolist():
         part = work.share(replica, replicas)
         steps[replica] = _limited_steps(part.response_tokens, part.final_context, admission)
@@ -194,22 +198,20 @@ def _waiting_s(
     admission: Admission,
     prefill_s: FloatArray,
     most_s: FloatArray,
+    waits_s: FloatArray,
 ) -> float:
-    """Give the makespan with tool waits; arrays are per replica.
+    """Give the makespan with tool waits (shape (trajectories, turns)); other arrays are per replica.
 
     `most_s` are upper bounds without prefill (see `makespan_with_waits`): replicas that cannot be
     the slowest are not simulated.
     """
-    turns = simulated_turns(len(work), work.turns)
-    wait_s = work.tool_wait_s * work.turns / turns
     slowest = 0.0
     for replica in np.argsort(-(most_s + prefill_s), kind="stable").tolist():
         if most_s[replica] + prefill_s[replica] <= slowest:
             break
         part = work.share(replica, len(most_s))
-        seconds = makespan_with_waits(
-            part.prompt_tokens, part.response_tokens, coefficients, admission, turns, wait_s
-        )
+        own = waits_s[replica :: len(most_s)]
+        seconds = makespan_with_waits(part.prompt_tokens, part.response_tokens, coefficients, admission, own)
         # what a serving profile counts as prefill does not depend on the order of events
         seconds += coefficients.per_prefill_s * float(part.prompt_tokens.sum())
         slowest = max(slowest, seconds + float(prefill_s[replica]))

@@ -1,21 +1,23 @@
 """Event simulation of one rollout replica whose trajectories wait for tools between turns.
 
 Between two events the running trajectories all advance one token per decode step, so they end their
-turn at a fixed clock (in decode steps). All waits are equally long, so waiting ones wake in the order
-they began to wait. The events run in one loop without calls: they are most of a plan's price.
+turn at a fixed clock (in decode steps). The events run in one loop without calls: they are most of a
+plan's price. Waits may be equal or drawn from a log-normal law: with a heavy tail the longest trajectory
+of a step waits much longer than the mean.
 """
 
 from __future__ import annotations
 
 import math
-from collections import deque
 from heapq import heappop, heappush
+
+import numpy as np
 
 from libra_plan.models.admission import Admission
 from libra_plan.models.fit import DecodeCoefficients
-from libra_plan.models.lengths import IntArray
+from libra_plan.models.lengths import FloatArray, IntArray
 
-__all__ = ["MOST_TURN_EVENTS", "makespan_with_waits", "simulated_turns"]
+__all__ = ["MOST_TURN_EVENTS", "drawn_waits_s", "makespan_with_waits", "simulated_turns"]
 
 # Turns × trajectories that are simulated one by one. Beyond it, neighbouring turns are merged (their
 # waits too, so that nothing of the total is lost). The events take some milliseconds.
@@ -27,22 +29,39 @@ def simulated_turns(trajectories: int, turns: int) -> int:
     return min(turns, max(1, MOST_TURN_EVENTS // max(trajectories, 1)))
 
 
+def drawn_waits_s(trajectories: int, turns: int, mean_s: float, sigma: float) -> FloatArray:
+    """Draw the waits of a step, seconds, shape (trajectories, simulated turns); always the same ones.
+
+    A turn waits log-normally, with this mean and sigma. Where turns are merged, the sum of m waits is
+    taken as log-normal again, with its mean and its variance (Fenton and Wilkinson): sigma'² =
+    ln(1 + (e^sigma² − 1)/m).
+    """
+    simulated = simulated_turns(trajectories, turns)
+    merged = turns / simulated
+    if sigma == 0.0:
+        return np.full((trajectories, simulated), mean_s * merged)
+    spread = math.sqrt(math.log1p(math.expm1(sigma**2) / merged))
+    normal = np.random.default_rng(0).standard_normal((trajectories, simulated))
+    waits: FloatArray = mean_s * merged * np.exp(spread * normal - spread**2 / 2.0)
+    return waits
+
+
 def makespan_with_waits(
     prompts: IntArray,
     responses: IntArray,
     coefficients: DecodeCoefficients,
     admission: Admission,
-    turns: int,
-    wait_s: float,
+    waits_s: FloatArray,
 ) -> float:
     """Give the seconds until the last trajectory has ended its last wait.
 
     A trajectory is admitted in order when a slot and room for its final context are free, and holds
-    both to its end. It generates 1/turns of its response, waits `wait_s`, and so on; a turn may
-    begin within a decode step, which moves the result by less than one step per turn. When all are
-    admitted at once the result T obeys T₀ ≤ T ≤ T₀ + turns·wait_s, with T₀ the time without waits.
+    both to its end. It generates 1/turns of its response, waits its `waits_s` (shape (trajectories,
+    turns)), and so on; a turn may begin within a decode step, which moves the result by less than one
+    step per turn. When all are admitted at once the result T obeys T₀ ≤ T ≤ T₀ + the longest sum of
+    waits, with T₀ the time without waits.
     """
-    fit = coefficients
+    fit, turns, waits = coefficients, waits_s.shape[1], waits_s.tolist()
     fixed, per_sequence, per_token = fit.fixed_s, fit.per_sequence_s, fit.per_token_s
     final = (prompts + responses).tolist()
     count, slots, room = len(final), admission.sequences, admission.tokens
@@ -50,7 +69,7 @@ def makespan_with_waits(
     contexts, parts = prompts.tolist(), (responses / turns).tolist()  # contexts as they grow
     left = [turns] * len(parts)
     running: list[tuple[float, int]] = []
-    waiting: deque[tuple[float, int]] = deque()
+    waiting: list[tuple[float, int]] = []
     clock = now = total = 0.0  # total: Σ contexts of the running
     wakes = math.inf
     while True:
@@ -79,12 +98,12 @@ def makespan_with_waits(
             grown = contexts[index] = contexts[index] + parts[index]
             total += batch * steps - grown
             left[index] -= 1
-            waiting.append((now + wait_s, index))
+            heappush(waiting, (now + waits[index][left[index]], index))
             wakes = waiting[0][0]
         if not waiting:
             return now
         now = max(now, wakes)
-        index = waiting.popleft()[1]
+        index = heappop(waiting)[1]
         wakes = waiting[0][0] if waiting else math.inf
         if left[index]:
             heappush(running, (clock + parts[index], index))

@@ -117,7 +117,8 @@ _WORKLOAD: dict[str, dict[str, str]] = {
         "workers": "Workers of an env role (required there, and only there).",
         "cpu_cores_per_worker": "CPU cores of one worker (env: required).",
         "host_memory_mib_per_worker": "Host memory of one worker, MiB (env: required).",
-        "tool_wait_s_per_turn": "Seconds one turn waits for its tool (env only).",
+        "tool_wait_s_per_turn": "Seconds one turn waits for its tool, on average (env only).",
+        "tool_wait_sigma": "Sigma of that wait's log-normal law; not given: all wait alike (env only).",
         "command": "Program and arguments that start one process of the role.",
     },
     "LayoutSpec": {

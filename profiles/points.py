@@ -18,7 +18,7 @@ from libra_plan.profiles.document import read_text, shown
 from libra_plan.profiles.scalars import NotFiniteError, TooLargeError, plain
 from libra_plan.profiles.schema import Phase, Point
 
-__all__ = ["COLUMNS", "PointsTable", "Row", "points_text", "read_points"]
+__all__ = ["COLUMNS", "PointsTable", "Row", "lacking", "points_text", "read_points"]
 
 COLUMNS: tuple[str, ...] = Point.__struct_fields__
 KEY_COLUMNS = (
@@ -177,21 +177,27 @@ def _cell(name: str, text: str, where: Where) -> object:
 
 
 def _require(point: Point, file: str, line: int, phase: Phase | None) -> None:
-    needed = _NEEDED[phase] if phase else ()
-    if point.status == "ok":
-        needed = (*needed, "time_s")
-    elif point.time_s is not None:
+    if point.status != "ok" and point.time_s is not None:
         raise ProfileError(
             f"a row with status {point.status} states a time",
             got=point.time_s,
             way_out="leave time_s empty or set status to ok",
             where=Where(file, line, "time_s"),
         )
-    for name in needed:
-        if getattr(point, name) is None:
-            way_out = f"a row of status {point.status} needs it" + (f" in phase {phase}" if phase else "")
-            raise ProfileError(f"`{name}` is empty", way_out=way_out, where=Where(file, line, name))
+    for name in _missing(point, phase):
+        way_out = f"a row of status {point.status} needs it" + (f" in phase {phase}" if phase else "")
+        raise ProfileError(f"`{name}` is empty", way_out=way_out, where=Where(file, line, name))
     _ordered(point, ("time_low_s", "time_s", "time_high_s"), Where(file, line, "time_s"))
+
+
+def _missing(point: Point, phase: Phase | None) -> list[str]:
+    needed = (*(_NEEDED[phase] if phase else ()), *(("time_s",) if point.status == "ok" else ()))
+    return [name for name in needed if getattr(point, name) is None]
+
+
+def lacking(point: Point, phase: Phase) -> str | None:
+    """Say what a point of this phase cannot do without; None when it is all there."""
+    return next((f"no {name}" for name in _missing(point, phase)), None)
 
 
 def _ordered(point: Point, names: tuple[str, ...], where: Where) -> None:

@@ -25,7 +25,7 @@ PHASES: dict[str, tuple[str, ...]] = {
 LOW_DUTY = ("reward", "judge", "critic_score", "reference")
 _GENERATES = ("decode", "serve")
 _ENV_NEEDS = ("workers", "cpu_cores_per_worker", "host_memory_mib_per_worker")
-_ENV_ONLY = (*_ENV_NEEDS, "tool_wait_s_per_turn")
+_ENV_ONLY = (*_ENV_NEEDS, "tool_wait_s_per_turn", "tool_wait_sigma")
 _GPU_ONLY = (
     "profiles",
     "layouts",
@@ -148,6 +148,13 @@ def _check_env(role: RoleSpec, key: str, document: Document) -> None:
                 way_out="add it: CPU-only roles are placed by what their workers need",
                 where=document.where(key),
             )
+    if role.tool_wait_sigma is not None and role.tool_wait_s_per_turn is None:
+        raise WorkloadError(
+            "`tool_wait_sigma` spreads a wait that is not given",
+            got="no tool_wait_s_per_turn",
+            way_out="state the mean wait of a turn, or leave the sigma out",
+            where=document.where(f"{key}.tool_wait_sigma"),
+        )
 
 
 def _check_offload(role: RoleSpec, key: str, document: Document) -> None:

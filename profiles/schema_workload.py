@@ -15,6 +15,7 @@ from libra_plan.profiles.schema_base import (
     NonNegative,
     Positive,
     Seconds,
+    Spread,
     Weight,
     Whole,
 )
@@ -174,6 +175,7 @@ class RoleSpec(File, frozen=True, kw_only=True):
     cpu_cores_per_worker: Cores | None = None
     host_memory_mib_per_worker: Mib | None = None
     tool_wait_s_per_turn: Seconds | None = None
+    tool_wait_sigma: Spread | None = None
     command: tuple[str, ...] = ()
 
 

@@ -8,6 +8,7 @@ from libra_plan.errors import WorkloadError
 from libra_plan.profiles import wording
 from libra_plan.profiles.document import Document
 from libra_plan.profiles.schema import RoleSpec, SharingSpec, TaskSpec, WorkloadFile
+from libra_plan.profiles.tool_wait import tool_wait_of
 
 __all__ = ["check", "rollout_of"]
 
@@ -90,9 +91,5 @@ def _of_engine(tasks: Sequence[TaskSpec], rollouts: Sequence[RoleSpec]) -> Itera
         yield "a rollout mixes layouts"
     if len({task.work_per_step.turns for task in tasks}) > 1:
         yield "their samples have different numbers of turns"
-    if len({_wait_s(task) for task in tasks}) > 1:
+    if len({tool_wait_of(task.roles) for task in tasks}) > 1:
         yield "their tools keep a turn waiting for different times"
-
-
-def _wait_s(task: TaskSpec) -> float:
-    return sum(role.tool_wait_s_per_turn or 0.0 for role in task.roles if role.kind == "env")

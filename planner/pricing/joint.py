@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import msgspec
 import numpy as np
@@ -80,4 +81,4 @@ def _mixed(orders: Sequence[Trajectories], rng: np.random.Generator) -> Trajecto
     prompts = np.concatenate([order.prompt_tokens for order in orders])
     responses = np.concatenate([order.response_tokens for order in orders])
     order = rng.permutation(len(prompts))
-    return Trajectories(prompts[order], responses[order], orders[0].turns, orders[0].tool_wait_s)
+    return replace(orders[0], prompt_tokens=prompts[order], response_tokens=responses[order])

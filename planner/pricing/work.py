@@ -13,6 +13,7 @@ from libra_plan.models.length_forecast import forecast_lengths, law_mean_tokens,
 from libra_plan.models.lengths import IntArray, LengthSample, sample_lengths
 from libra_plan.models.rollout import Trajectories, pair_lengths
 from libra_plan.profiles.schema import TaskSpec, WorkSpec
+from libra_plan.profiles.tool_wait import tool_wait_of
 
 __all__ = ["TaskWork", "work_of"]
 
@@ -63,9 +64,9 @@ def work_of(
     if work.response_tokens is None:
         return TaskWork(work.samples, prompts, (), _verdicts(task, [prompts.tokens], traces, rng), seed=seed)
     responses = sample_lengths(work.response_tokens, work.samples, traces)
-    wait = sum(role.tool_wait_s_per_turn or 0.0 for role in task.roles if role.kind == "env")
+    wait = tool_wait_of(task.roles)
     count = min(MOST_ORDERS, max(2, ORDERED_TRAJECTORIES // work.samples))
-    orders = tuple(pair_lengths(prompts, responses, rng, work.turns, wait) for _ in range(count))
+    orders = tuple(pair_lengths(prompts, responses, rng, work.turns, *wait) for _ in range(count))
     sequences = [order.final_context for order in orders]
     verdicts = _verdicts(task, sequences, traces, rng)
     fine = min(_FINER * work.samples, max(_FINEST, work.samples))
@@ -75,7 +76,7 @@ def work_of(
         work.samples,
         rng,
         work.turns,
-        wait,
+        wait[0],
     )
     whole = LengthSample(np.sort(sequences[0]))
     return TaskWork(work.samples, whole, orders, verdicts, drawn, ahead.stretch, ahead.notes, seed)

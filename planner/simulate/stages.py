@@ -89,8 +89,8 @@ def scoring_closed_s(per_token_s: float, lengths: IntArray, replicas: int) -> fl
 def _orders(task: WorldTask, mean_tokens: float) -> tuple[Trajectories, ...]:
     prompts, responses = task.samples_at(mean_tokens)
     rng = np.random.default_rng(0)
-    wait_s = task.tools.mean_s if task.tools else 0.0
-    orders = (pair_lengths(prompts, responses, rng, task.turns, wait_s) for _ in range(_ORDERS))
+    wait = (task.tools.mean_s, task.tools.sigma) if task.tools else (0.0, 0.0)
+    orders = (pair_lengths(prompts, responses, rng, task.turns, *wait) for _ in range(_ORDERS))
     return tuple(orders if task.outcomes is None else (_returned(task.outcomes, each) for each in orders))
 
 

@@ -21,7 +21,7 @@ from libra_plan.profiles.importers.records import Source, read_source
 from libra_plan.profiles.importers.registry import find_format
 from libra_plan.profiles.importers.repeats import merge_repeats
 from libra_plan.profiles.outliers import GROSS, outliers
-from libra_plan.profiles.points import MAX_POINTS, Row
+from libra_plan.profiles.points import MAX_POINTS, Row, lacking
 from libra_plan.profiles.profile_folder import write_folder
 from libra_plan.profiles.schema import Hardware, Point, ProfileFile, Provenance
 
@@ -133,7 +133,11 @@ def _sound(draft: Draft, profile: ProfileFile) -> tuple[list[Point], list[Reject
     if len(where) < len(merged):  # several files: their lines repeat
         where = {index: row.where for index, row in enumerate(merged, start=1)}
     rows = [Row(line, row.point) for line, row in zip(where, merged, strict=True)]
-    odd = [physics.SetAside(row, why) for row in rows if (why := physics.immeasurable(row.point))]
+    odd = [
+        physics.SetAside(row, why)
+        for row in rows
+        if (why := lacking(row.point, profile.phase) or physics.immeasurable(row.point))
+    ]
     rows = _without(rows, odd)
     # gross errors first: of two rows that contradict each other the fit knows which is wrong
     gross = outliers(rows, profile.phase, GROSS)

@@ -1,5 +1,8 @@
 """The event simulation of tool waits against a plain one that looks for the next event every time."""
 
+import math
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -7,7 +10,8 @@ from hypothesis import strategies as st
 
 from libra_plan.models.admission import Admission
 from libra_plan.models.query import DecodeCoefficients
-from libra_plan.models.tool_waits import makespan_with_waits
+from libra_plan.models.rollout import Trajectories, makespan_s
+from libra_plan.models.tool_waits import drawn_waits_s, makespan_with_waits, simulated_turns
 
 STEP = DecodeCoefficients(7e-3, 1.5e-4, 3.6e-8, 0.05)
 TRAJECTORY = st.tuples(st.integers(1, 500), st.integers(1, 3000))
@@ -71,6 +75,29 @@ def test_the_fast_loop_gives_what_the_plain_one_gives(sizes, slots, turns, wait_
     """Speed may not change who is admitted when, nor a second of the makespan."""
     prompts, responses = np.array(sizes).T
     admission = Admission(slots, tokens)
-    fast = makespan_with_waits(prompts, responses, STEP, admission, turns, wait_s)
+    fast = makespan_with_waits(prompts, responses, STEP, admission, np.full((len(prompts), turns), wait_s))
     slow = plain(prompts.tolist(), responses.tolist(), admission, turns, wait_s)
     assert fast == pytest.approx(slow, rel=1e-6)
+
+
+def test_drawn_waits_keep_their_mean_and_spread_when_turns_are_merged():
+    """Merging turns is for speed: neither the mean of a trajectory's waits nor its variance may change."""
+    for trajectories, turns in ((4000, 20), (60, 20)):
+        drawn = drawn_waits_s(trajectories, turns, 3.0, 1.0)
+        sums = drawn.sum(axis=1)
+        tolerance = 4.0 / math.sqrt(trajectories)
+        assert drawn.shape == (trajectories, simulated_turns(trajectories, turns))
+        assert sums.mean() == pytest.approx(60.0, rel=tolerance)
+        assert sums.std() == pytest.approx(3.0 * math.sqrt(20 * math.expm1(1.0)), rel=2 * tolerance)
+    assert (drawn_waits_s(5, 3, 2.0, 0.0) == 2.0).all()
+
+
+def test_a_heavy_tail_of_waits_is_waited_for():
+    """The step ends with the trajectory whose tools took longest, not with the mean one."""
+    work = Trajectories(np.full(64, 200), np.full(64, 500), 10, 5.0)
+    heavy = replace(work, tool_wait_sigma=1.5)
+    roomy = Admission(64, 1e9)
+    even, tail = makespan_s(work, STEP, roomy), makespan_s(heavy, STEP, roomy)
+    longest = drawn_waits_s(64, 10, 5.0, 1.5).sum(axis=1).max()
+    assert longest > 1.5 * 50.0
+    assert longest < tail < even + longest - 50.0 + 1.0

@@ -49,6 +49,11 @@ CASES: dict[str, tuple[Change, str, str]] = {
         "roles[2].tool_wait_s_per_turn",
         "≤ 1000000000",
     ),
+    "sigma of no wait": (
+        lambda t: t["roles"][2].update(tool_wait_s_per_turn=None, tool_wait_sigma=1.0),
+        "roles[2].tool_wait_sigma",
+        "spreads a wait that is not given",
+    ),
     "same role": (lambda t: t["roles"][1].update(id="rollout"), "roles[1].id", "two roles have the id"),
     "no roles": (lambda t: t.update(roles=[]), "roles", "has no roles"),
     "only env": (lambda t: t.update(roles=t["roles"][2:]), "roles", "has no GPU role"),

@@ -1,5 +1,6 @@
 """What a task of the workload says arrives in the priced problem."""
 
+import math
 from dataclasses import replace
 
 import msgspec
@@ -19,6 +20,7 @@ from libra_plan.profiles.schema import (
     Trace,
     WorkSpec,
 )
+from libra_plan.profiles.tool_wait import tool_wait_of
 
 
 def ahead(history, law=None, **changes):
@@ -93,6 +95,16 @@ def test_tool_waits_of_env_slow_the_rollout_only():
         assert without.time_s.value < with_waits.time_s.value
     # with all admitted at once the waits add at most their own 10 s
     assert waits[-1].time_s.value <= plain[-1].time_s.value + 10.0 + 1e-6
+
+
+def test_waits_of_several_tools_add_up():
+    """A turn passes through every env role: means and variances add, and one alone stays what it is."""
+    one = RoleSpec(id="a", kind="env", tool_wait_s_per_turn=3.0, tool_wait_sigma=1.2)
+    two = RoleSpec(id="b", kind="env", tool_wait_s_per_turn=1.0)
+    assert tool_wait_of([one]) == pytest.approx((3.0, 1.2))
+    mean, sigma = tool_wait_of([one, two])
+    assert mean == 4.0
+    assert mean**2 * math.expm1(sigma**2) == pytest.approx(9.0 * math.expm1(1.2**2))
 
 
 def test_pinned_and_excluded_gpus_are_resolved_and_priced():

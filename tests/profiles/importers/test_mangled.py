@@ -6,7 +6,7 @@ import json
 import math
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from importing import GIVEN, SAMPLES, import_sample
 
@@ -45,6 +45,7 @@ def _mangled(text, spots, table):
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("name", sorted(GIVEN))
 @given(spots=SPOTS)
+@example(spots=[(1, 27, "")])
 @settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_odd_numbers_are_left_out_or_refused(tmp_path, name, spots):
     """A count of 1e-308 requests ended `profile import` in an OverflowError."""
