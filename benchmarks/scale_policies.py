@@ -125,8 +125,12 @@ def measured(
         "bound": proof.bound,
         "gap": proof.gap,
         "status": proof.status.value,
-        "passes": {each.name: abs(each.bound - each.objective) for each in proof.passes},
+        "passes": {each.name: _gap(each.objective, each.bound) for each in proof.passes},
         "deadlines_missed": len(proof.deadlines),
         "queued": len(plan.queued),
         "violations": len(verify(problem, plan)),
     }
+
+
+def _gap(objective: float, bound: float) -> float:
+    return abs(bound - objective) / max(abs(objective), 1.0)

@@ -22,17 +22,42 @@ COLUMNS = {
     "moved_gpus": "GPUs moved",
     "peak_mib": "peak, MiB",
 }
-PERCENT = {"gap_1s", "gap_5s", "gap", "placed_gap"}
+OF_POLICIES = {
+    "policy": "policy",
+    "run": "run",
+    "gpus": "GPUs",
+    "tasks": "tasks",
+    "columns": "columns weighed",
+    "wall_s": "wall, s",
+    "cpu_s": "CPU, s",
+    "gap": "gap",
+    "widest": "widest pass",
+    "queued": "waiting",
+    "deadlines_missed": "deadlines missed",
+    "violations": "rules broken",
+}
+"""For lines of `--policy`."""
+
+PERCENT = {"gap_1s", "gap_5s", "gap", "placed_gap", "widest"}
 
 
 def main() -> None:
     texts = [Path(name).read_text(encoding="utf-8") for name in sys.argv[1:]] or [sys.stdin.read()]
     lines = [json.loads(line) for text in texts for line in text.splitlines() if line.startswith("{")]
-    rows = [line for line in lines if "run" in line]
-    print("| " + " | ".join(COLUMNS.values()) + " |")
-    print("|" + "---|" * len(COLUMNS))
-    for row in rows:
-        print("| " + " | ".join(cell(name, row.get(name)) for name in COLUMNS) + " |")
+    for columns, rows in (
+        (COLUMNS, [line for line in lines if "case" in line]),
+        (OF_POLICIES, [_with_passes(line) for line in lines if "policy" in line]),
+    ):
+        if rows:
+            print("| " + " | ".join(columns.values()) + " |")
+            print("|" + "---|" * len(columns))
+        for row in rows:
+            print("| " + " | ".join(cell(name, row.get(name)) for name in columns) + " |")
+
+
+def _with_passes(line: dict[str, Any]) -> dict[str, Any]:
+    """Tell the widest gap of what was settled in order, as a part of it (None: one objective only)."""
+    return {**line, "widest": max(line["passes"].values(), default=None)}
 
 
 def cell(name: str, value: Any) -> str:
