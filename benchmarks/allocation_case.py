@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from allocation_placing import Block, NodeRoom, Share, place_blocks, place_shares
 
 from libra_plan.planner.solvers.colgen.fronts import MixRole, TableRole
 from libra_plan.planner.solvers.colgen.held import HeldRole
 from libra_plan.planner.solvers.colgen.minrate import Form, MinRateTask
 from libra_plan.planner.solvers.colgen.oracle import Found
+from libra_plan.planner.solvers.colgen.placing import Block, NodeRoom, Share, place_blocks, place_shares
 from libra_plan.planner.solvers.colgen.resources import Resources
 from libra_plan.planner.solvers.colgen.search import Chosen
 

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-from allocation_placing import Block, NodeRoom, Share, place_blocks, place_shares
+from libra_plan.planner.solvers.colgen.placing import Block, NodeRoom, Share, place_blocks, place_shares
 
 
 @given(
