@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from statistics import median
+from statistics import geometric_mean, median
 
 from libra_plan.planner.simulate.report import Figures, Interval, paired
 from libra_plan.profiles.counting import counted
@@ -17,16 +17,22 @@ LEAST_SEEDS = 3
 
 @dataclass(frozen=True)
 class Goal:
-    """A goal, what was measured, whether it is met (None: the results do not say), and in which worlds."""
+    """A goal, what was measured, whether it is met (None: the results do not say), and in which worlds.
+
+    `beyond`: the proven bound says that no policy can meet it in the hours that were run.
+    """
 
     what: str
     measured: str
     met: bool | None
     worlds: frozenset[str] = frozenset()
+    beyond: bool = False
 
     @property
     def verdict(self) -> str:
         """Say it in a word."""
+        if self.beyond and not self.met:
+            return "**missed**, and out of reach"
         return "open" if self.met is None else "met" if self.met else "**missed**"
 
 
@@ -49,7 +55,7 @@ def goals(
     `cut` names the worlds that were not run for all of their hours: what hangs on them is open.
     """
     found = _all(runs, errors)
-    return [replace(goal, met=None) if goal.worlds & set(cut) else goal for goal in found]
+    return [replace(goal, met=None, beyond=False) if goal.worlds & set(cut) else goal for goal in found]
 
 
 def _all(runs: Sequence[Figures], errors: Sequence[tuple[str, float]]) -> list[Goal]:
@@ -88,20 +94,38 @@ def _complementary(runs: Sequence[Figures], over: str) -> Goal:
     best = max(found.values(), key=lambda each: each.mean)
     means = sorted(each.mean for each in found.values())
     spread = f"{means[0]:.3f} to {means[-1]:.3f}, median {median(means):.3f}"
+    most = {world: each for world in found if (each := _most(runs, world, over)) is not None}
+    bounds = ", ".join(f"{world} {each:.2f}" for world, each in most.items())
     return Goal(
         what,
-        f"{best.world}: {span(best)}; {counted(len(means), 'world')}: {spread}",
+        f"{best.world}: {span(best)}; {counted(len(means), 'world')}: {spread}"
+        + (f"; no policy can exceed {bounds}" if most else ""),
         _sure(best, 3.0),
         frozenset(found),
+        beyond=len(most) == len(found) and max(most.values()) < 3.0,
     )
+
+
+def _most(runs: Sequence[Figures], world: str, over: str) -> float | None:
+    """Give what no policy exceeds over another, by the bound proven for each seed: their geometric mean."""
+    shares = [run.of_bound for run in runs if (run.world, run.policy) == (world, over)]
+    if not shares or any(share is None for share in shares):
+        return None
+    return geometric_mean([1.0 / share for share in shares if share])
 
 
 def _at_least(runs: Sequence[Figures], world: str, over: str, least: float, what: str) -> Goal:
     found = ratios_of(runs, "ours", over).get(world)
     if found is None:
         return Goal(what, "not run", None)
+    most = _most(runs, world, over)
+    bound = "" if most is None else f"; no policy can exceed {most:.2f}"
     return Goal(
-        what, f"{span(found)}, {counted(found.seeds, 'seed')}", _sure(found, least), frozenset({world})
+        what,
+        f"{span(found)}, {counted(found.seeds, 'seed')}{bound}",
+        _sure(found, least),
+        frozenset({world}),
+        beyond=most is not None and most < least,
     )
 
 

@@ -81,6 +81,19 @@ def test_a_goal_is_met_or_missed_by_the_mean_of_its_own_world(gain, met):
     assert found["drifting agentic RL on 48 GPUs: ours ÷ best-static ≥ 1.63"] is met
 
 
+@pytest.mark.parametrize(("share", "beyond"), [(0.5, False), (0.7, True)])
+def test_a_goal_that_no_policy_can_meet_is_said_to_be_out_of_reach(share, beyond):
+    """Where best-static has 70 % of the proven bound, nothing is 1.63 times as good."""
+    runs = [
+        msgspec.structs.replace(run, of_bound=share if run.policy == "best-static" else None)
+        for run in runs_of("drift-search-48", ours=1.2, best_static=1.0)
+    ]
+    goals = {goal.what: goal for goal in evaluation_goals.goals(runs, [])}
+    goal = goals["drifting agentic RL on 48 GPUs: ours ÷ best-static ≥ 1.63"]
+    assert (goal.verdict == "**missed**, and out of reach") is beyond
+    assert f"no policy can exceed {1 / share:.2f}" in goal.measured
+
+
 def test_few_seeds_leave_a_goal_open():
     """Two seeds prove nothing, whatever they say."""
     runs = runs_of("drift-search-48", seeds=2, ours=2.0, best_static=1.0)
