@@ -67,3 +67,24 @@ def test_explanations_end_soon_after_the_limit(monkeypatch: pytest.MonkeyPatch) 
     assert len(plan.queued) >= 20
     assert next(asked) <= 3 * queued._WEIGHED
     assert "time" in {each.code for each in plan.queued}
+
+
+def test_missed_deadlines_leave_the_plan_its_time() -> None:
+    """What each of many could have had takes a solve to say: past a part of the time it is not known."""
+    tasks = tuple(
+        replace(table_task(f"t{n}", 1.0 + n % 3, TABLES), deadline=Deadline(1e6, 1.0)) for n in range(12)
+    )
+    problem = Problem(table_cluster(24, 8), tasks)
+    now = {"s": 0.0}
+
+    def clock() -> float:
+        now["s"] += 1.0
+        return now["s"]
+
+    plan = solve(problem, SolveParams(gap=1e-6, time_limit_s=85.0), clock=clock).require_plan()
+    assert verify(problem, plan) == []
+    told = [each.best_alone_steps_per_s for each in plan.certificate.deadlines]
+    assert len(told) == 12
+    assert told[0] is not None
+    assert told[-1] is None
+    assert len(plan.running) == 12
