@@ -25,6 +25,8 @@ _WINDOWS = (0.5, 2.0, 8.0)  # times the gap wanted: what candidates of a first c
 _LEAST_GAP = 1e-4  # what the windows are reckoned from, where no gap is wanted
 _PART = 0.4  # of the time left, for a choice among few
 _FEASIBLE = 2  # highspy.SolutionStatus.kSolutionStatusFeasible, as a number in HighsInfo
+# whatever is chosen is bounded
+_INFEASIBLE = (highspy.HighsModelStatus.kInfeasible, highspy.HighsModelStatus.kUnboundedOrInfeasible)
 _TOLERANCE = 1e-9
 _HALF = 0.5
 
@@ -46,9 +48,11 @@ def maximise(
     if not values:
         wide = _sparing(wide)
     search = _Search(wide, params, limit_s, scale if reported else None)
+    if hint:
+        search.take(wide.number(hint))
     if not search.price():
         return MasterResult(None, -math.inf, optimal=True, infeasible=True)
-    search.begin(hint)
+    search.take(rounded(wide, search.fraction, search.loss))
     infeasible = search.choose(any_will_do=not values)
     if search.chosen is None:
         bound = -math.inf if infeasible else search.bound * scale if values else math.inf
@@ -97,22 +101,16 @@ class _Search:
         """Solve the LP for prices, a bound and fractions; False where not even it has an answer."""
         model = self._model(self.wide)
         self._run(model, self.left_s)
-        if model.getModelStatus() == highspy.HighsModelStatus.kInfeasible:
+        if model.getModelStatus() in _INFEASIBLE and self.chosen is None:  # else it is a matter of tolerances
             return False
         solution = model.getSolution()
-        known = len(solution.row_dual) == len(self.wide.limit)
+        known = model.getModelStatus() not in _INFEASIBLE and len(solution.row_dual) == len(self.wide.limit)
         prices = np.maximum(np.asarray(solution.row_dual), 0.0) if known else np.zeros(len(self.wide.limit))
         self.loss: Floats = -self.wide.reduced(prices)
         self.bound = self.wide.bound(prices)
         self.fraction = np.asarray(solution.col_value) if known else np.zeros(len(self.wide.value))
         self._report(None, self.bound)
         return True
-
-    def begin(self, hint: Choice | None) -> None:
-        """Take a known choice if it keeps the rows, and what rounding the LP gives."""
-        if hint:
-            self._take(self.wide.number(hint))
-        self._take(rounded(self.wide, self.fraction, self.loss))
 
     def choose(self, *, any_will_do: bool) -> bool:
         """Choose among few, then among all that a better choice may have; True when there is none."""
@@ -163,13 +161,13 @@ class _Search:
         self._run(model, limit_s)
         info = model.getInfo()
         if info.primal_solution_status == _FEASIBLE:
-            self._take(offered[np.asarray(model.getSolution().col_value) > _HALF])
-        ended = (highspy.HighsModelStatus.kOptimal, highspy.HighsModelStatus.kInfeasible)
+            self.take(offered[np.asarray(model.getSolution().col_value) > _HALF])
+        ended = (highspy.HighsModelStatus.kOptimal, *_INFEASIBLE)
         bound = float(info.mip_dual_bound)
         bound = bound + _TOLERANCE * max(1.0, abs(bound)) if math.isfinite(bound) else math.inf
         return bound, model.getModelStatus() in ended
 
-    def _take(self, numbers: Ints) -> None:
+    def take(self, numbers: Ints) -> None:
         """Take a choice if it is the best so far and keeps every row, as added up here."""
         value = float(self.wide.value[numbers].sum())
         if value > self.value and self.wide.keeps(numbers):
