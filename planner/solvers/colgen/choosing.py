@@ -17,6 +17,7 @@ __all__ = ["choose"]
 
 _FEW_TASKS = 100  # of more, many columns are tied: HiGHS finds a plan sooner than large halves
 _WAYS, _SOME_WAYS = 8_000_000, 1_000_000  # looked at in one window of halves
+_TRIES, _TASKS = 8, 8  # in a row, of a few tasks fewer: halves of all of them are soon enumerated
 _TOGETHER = 14  # tasks that are chosen anew at a time
 _PART_S = 0.5
 _MOST_LOOKED_AT = 16  # times `every_limit`
@@ -31,7 +32,7 @@ def choose(state: State) -> None:
     that a better plan may use, in growing windows below the bound.
     """
     few = len(state.oracles) <= _FEW_TASKS
-    improve(state, 8, ask=True)
+    improve(state, min(_TRIES, 2 + len(state.oracles) // _TASKS), ask=True)
     if not state.over:
         meeting(state, _WAYS if few else _SOME_WAYS)
     if not state.over:

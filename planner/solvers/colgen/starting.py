@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from libra_plan.planner.solvers.colgen.anew import improve
-from libra_plan.planner.solvers.colgen.arrays import Floats
+from libra_plan.planner.solvers.colgen.arrays import Floats, Ints
 from libra_plan.planner.solvers.colgen.oracle import Oracle, Priced
 from libra_plan.planner.solvers.colgen.relaxing import relax
 from libra_plan.planner.solvers.colgen.resources import Resources
@@ -16,7 +16,7 @@ from libra_plan.planner.solvers.colgen.state import State
 
 __all__ = ["start"]
 
-_SAMPLE = 24  # tasks on which one price for all GPUs is looked for
+_SAMPLE = 12  # tasks on which one price for all GPUs is looked for, and that the first plan is of
 _ROUGH_GAP = 1e-4
 
 
@@ -32,16 +32,29 @@ def start(state: State, prices: Floats | None) -> None:
     if not state.over:
         state.better(complete(state.inner, state.pool, state.prices))
     if warm and not state.over:
-        improve(state, 4, ask=True, known=True)
+        improve(state, 1, ask=True, known=True)
 
 
 def _plain_choice(state: State, prices: Floats) -> None:
-    """Choose among columns that are cheap to find, so that there is a plan whenever somebody stops."""
-    for task, oracle in enumerate(state.oracles):
+    """Choose among columns that are cheap to find, so that there is a plan whenever somebody stops.
+
+    The first plan is of a few tasks only, and each later one of twice as many.
+    """
+    sample = _sample(len(state.oracles)).tolist()
+    order = [*sample, *sorted(set(range(len(state.oracles))) - set(sample))]
+    shown = len(sample)
+    for done, task in enumerate(order, 1):
         if state.late:
             return
-        state.pool.add(task, oracle.plainly(prices))
-    state.better(complete(state.inner, state.pool, prices))
+        state.pool.add(task, state.oracles[task].plainly(prices))
+        if done == shown or done == len(order):
+            state.better(complete(state.inner, state.pool, prices))
+            shown *= 2
+
+
+def _sample(tasks: int) -> Ints:
+    """Give the numbers of some tasks, evenly spread."""
+    return np.linspace(0, tasks - 1, min(_SAMPLE, tasks)).round().astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +81,7 @@ def _rough_prices(state: State, flat: Floats) -> Floats:
 def _flat_prices(state: State) -> Floats:
     """Search one price for all GPUs at which the demand of a sample meets its share of the limits."""
     tasks = state.oracles
-    sample = np.linspace(0, len(tasks) - 1, min(_SAMPLE, len(tasks))).round().astype(np.int64)
+    sample = _sample(len(tasks))
     resources = state.resources.scaled(len(sample) / max(1, len(tasks)))
     low, high, found = 0.0, 0.25, False
     best = (np.inf, _priced(resources, high))
