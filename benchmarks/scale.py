@@ -30,7 +30,7 @@ from scale_policies import POLICIES, lines
 from libra_plan.planner.solvers.colgen.arrays import Floats
 from libra_plan.planner.solvers.colgen.search import Answer, Limits, optimise
 
-MARKS_S = (1.0, 5.0, 30.0)
+MARKS_S = (1.0, 2.0, 5.0, 30.0)
 
 
 def main() -> None:

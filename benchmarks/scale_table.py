@@ -16,6 +16,7 @@ COLUMNS = {
     "wall_s": "wall, s",
     "cpu_s": "CPU, s",
     "gap_1s": "gap at 1 s",
+    "gap_2s": "gap at 2 s",
     "gap_5s": "gap at 5 s",
     "gap": "gap at the end",
     "placed_gap": "gap when placed",
@@ -38,7 +39,7 @@ OF_POLICIES = {
 }
 """For lines of `--policy`."""
 
-PERCENT = {"gap_1s", "gap_5s", "gap", "placed_gap", "widest"}
+PERCENT = {"gap_1s", "gap_2s", "gap_5s", "gap", "placed_gap", "widest"}
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ __all__ = ["relax"]
 _OLD = 0.3  # how much of the best prices so far goes into the next ones; LP duals alone jump about
 _NEAR = 1e-4
 _SLACK = 0.2  # of what bound and value are apart: how loosely a round's bounds may be proven
-_TRIES, _TASKS = 3, 50  # at a better choice, one and another for so many tasks: rounds cost as much
+_TRIES, _TASKS = 2, 100  # at a better choice, one and another for so many tasks: rounds cost as much
 _LITTLE = 0.03  # new columns per task below which a round that moved no bound brought little
 
 
