@@ -14,6 +14,7 @@ import csv
 import gzip
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -150,7 +151,10 @@ def next_round(
 
 
 def solve_ours(
-    at: Round, now: NDArray[np.int64], limit_s: float = LIMIT_S
+    at: Round,
+    now: NDArray[np.int64],
+    limit_s: float = LIMIT_S,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> tuple[NDArray[np.int64], float]:
     """Choose by column search, the running choice first; gives the choice and a bound of the objective.
 
@@ -165,7 +169,7 @@ def solve_ours(
         running.append((int(job), Found(float(oracle.values[number]), oracle.demands[number], number, 0.0)))
     names = tuple(name for name, _, _ in TYPES)
     resources = Resources(names, at.room, np.zeros((0, len(names))))
-    answer = optimise(resources, oracles, Limits(time_limit_s=limit_s, gap=GAP), running=running)
+    answer = optimise(resources, oracles, Limits(time_limit_s=limit_s, gap=GAP), running=running, clock=clock)
     choice = np.full(len(now), -1)
     for each in answer.chosen:
         choice[each.task] = rows[each.task][int(each.handle)]  # type: ignore[call-overload]
@@ -174,9 +178,11 @@ def solve_ours(
     return (now, bound) if before - after <= GAP * max(1.0, answer.objective) else (choice, bound)
 
 
-def solve_highs(at: Round, gap: float = 1e-4, limit_s: float = 60.0) -> tuple[NDArray[np.int64], float]:
+def solve_highs(
+    at: Round, gap: float = 1e-4, limit_s: float = 60.0, clock: Callable[[], float] = time.perf_counter
+) -> tuple[NDArray[np.int64], float]:
     """Choose by HiGHS's MILP; gives the choice and the seconds, model included."""
-    begun = time.perf_counter()
+    begun = clock()
     job, column = np.nonzero(~np.isnan(at.values))
     number = np.arange(len(job))
     once = coo_matrix((np.ones(len(job)), (job, number)), shape=(len(at.values), len(job)))
@@ -195,7 +201,7 @@ def solve_highs(at: Round, gap: float = 1e-4, limit_s: float = 60.0) -> tuple[ND
     choice = np.full(len(at.values), -1)
     taken = found.x > 0.5
     choice[job[taken]] = column[taken]
-    return choice, time.perf_counter() - begun
+    return choice, clock() - begun
 
 
 @dataclass(frozen=True)
@@ -214,28 +220,37 @@ class Measured:
     moved_share: float
 
 
-def measure_sia(stick: Path, jobs: int, gpus: int, *, replans: int, noise: float, seed: int) -> Measured:
+def measure_sia(
+    stick: Path,
+    jobs: int,
+    gpus: int,
+    *,
+    replans: int,
+    noise: float,
+    seed: int,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Measured:
     """Plan once, again unchanged, and then with noisy goodputs; HiGHS solves the first round too."""
     scale = gpus // 64
     columns = configs(scale)
     drawn = draw_jobs(read_steps(stick), read_models(stick), columns, jobs, seed)
     nothing = np.full(jobs, -1)
     first = next_round(drawn, columns, scale, nothing, drawn.goodput)
-    known, highs_s = solve_highs(first, gap=1e-6)
-    begun = time.perf_counter()
-    now, bound = solve_ours(first, nothing, FIRST_S)
-    first_s = time.perf_counter() - begun
+    known, highs_s = solve_highs(first, gap=1e-6, clock=clock)
+    begun = clock()
+    now, bound = solve_ours(first, nothing, FIRST_S, clock)
+    first_s = clock() - begun
     value = first.objective(now)
-    again, _ = solve_ours(next_round(drawn, columns, scale, now, drawn.goodput), now)
+    again, _ = solve_ours(next_round(drawn, columns, scale, now, drawn.goodput), now, clock=clock)
     rng = np.random.default_rng(seed + 1)
     seconds, above, moved = [], [], []
     plan = now
     for _ in range(replans):
         noisy = drawn.goodput * np.exp(rng.normal(0.0, noise, drawn.goodput.shape))
-        begun = time.perf_counter()
+        begun = clock()
         at = next_round(drawn, columns, scale, plan, noisy)
-        then, bound_then = solve_ours(at, plan)
-        seconds.append(time.perf_counter() - begun)
+        then, bound_then = solve_ours(at, plan, clock=clock)
+        seconds.append(clock() - begun)
         above.append(at.objective(then) / bound_then - 1.0)
         moved.append(float((then != plan).mean()))
         plan = then

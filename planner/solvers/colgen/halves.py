@@ -107,8 +107,14 @@ def _least_of_same(loss: Floats, spent: Floats) -> Ints:
     return order[hits[np.concatenate(([True], np.diff(group[hits]) > 0))]]
 
 
-def halves(tasks: list[Columns], window: float, limits: Floats, most: int) -> tuple[Half, Half] | None:
-    """Enumerate both halves; None when more than `most` ways would have to be looked at in all.
+def halves(
+    tasks: list[Columns],
+    window: float,
+    limits: Floats,
+    most: int,
+    late: Callable[[], bool] = lambda: False,
+) -> tuple[Half, Half] | None:
+    """Enumerate both halves; None when it is late, or over `most` ways would have to be looked at in all.
 
     Tasks of few columns come first: they hardly make ways more, and cost as much as there are. Then those
     of many columns, the most first: their ways merge. Each goes to the half that has fewer ways.
@@ -117,7 +123,7 @@ def halves(tasks: list[Columns], window: float, limits: Floats, most: int) -> tu
     within = [each.within(window) for each in tasks]
     for own in sorted(within, key=lambda each: _turn(len(each.loss))):
         most -= min(both, key=len).extend(own, window, limits, most)
-        if most < 0:
+        if most < 0 or late():
             return None
     return both
 

@@ -7,7 +7,7 @@ that break a row without a price; those are passed over, and the bound holds all
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -97,7 +97,7 @@ def _meet_at(state: State, at: _At, most: int) -> None:
                 state.prove(listed.base)
         room = listed.base - state.objective
         window = min(window, room)
-        both = halves(listed.columns, window, limits, most) if room > 0 else None
+        both = halves(listed.columns, window, limits, most, _late(state)) if room > 0 else None
         if both is None or state.over:
             break
         found = meet(both, limits, window, state.resources.fitting, _PAIRS)
@@ -113,6 +113,10 @@ def _meet_at(state: State, at: _At, most: int) -> None:
             break
         needed = _needed(state, listed.base)
         window = needed if window < needed < _GROWS * window else _GROWS * window
+
+
+def _late(state: State) -> Callable[[], bool]:
+    return lambda: state.late
 
 
 def _needed(state: State, bound: float) -> float:
