@@ -41,25 +41,31 @@ _ASKED = 64  # tasks at a time that are asked for columns
 _LISTED = 24  # columns asked of a task
 _UNLIKE = 0.02  # of what a task is worth: how much the columns asked of it lose at most
 _ENOUGH = 0.3  # of the gap wanted
+_WELL = 0.25  # of what is lacking: what tries should bring
+_BARREN, _FAR = 3, 10.0  # tries that brought nothing, so many gaps away: something else is needed
 
 
-def improve(state: State, tries: int, *, ask: bool, known: bool = False) -> None:
+def improve(state: State, tries: int, *, ask: bool, known: bool = False) -> bool:
     """Improve the choice until so many tries bring nothing; with `ask`, so many in a row.
 
     Tasks that lose most are likelier to be chosen anew. With `ask` these are asked for columns near
     the prices. Without it prices are still on their way: nothing is done where those lack more.
-    The prices are the LP's, or with `known` those of the bound.
+    The prices are the LP's, or with `known` those of the bound. Tells whether it went well: where rows
+    without a price bind, what is looked up seldom fits.
     """
     if len(state.oracles) < 2 or not state.chosen:
-        return
+        return True
     value, prices = state.master.solve(state.pool)
     prices = state.prices if known else prices
     steps = _Steps(state, prices, purses(state.resources, prices)[:, :-1][:, :_PURSES])
     enough = max(_ENOUGH * state.limits.gap * abs(value), 0.0 if ask else 2 * (state.proven - value))
     size, idle, asked = len(state.oracles), 0, set[int]()
+    lacked = value - state.objective
     while idle < tries and not state.over:
         if value - state.objective <= enough:
-            return
+            return True
+        if idle >= _BARREN and value - state.objective > _FAR * state.limits.gap * abs(value):
+            return False
         best, loss = steps.losses()
         free = _drawn(state, best, loss, size)
         if ask and size <= _ASKED:
@@ -73,6 +79,7 @@ def improve(state: State, tries: int, *, ask: bool, known: bool = False) -> None
         if not better:
             size = max(_LEAST_TOGETHER, min(_TOGETHER, size * 4 // 5)) if fewer else size * 3 // 2
         size = min(size, len(state.oracles)) if not better or size <= _ASKED else _TOGETHER
+    return value - state.objective <= (1 - _WELL) * lacked
 
 
 def _reserve(state: State, idle: int) -> Floats:

@@ -32,12 +32,12 @@ def choose(state: State) -> None:
     that a better plan may use, in growing windows below the bound.
     """
     few = len(state.oracles) <= _FEW_TASKS
-    improve(state, min(_TRIES, 2 + len(state.oracles) // _TASKS), ask=True)
-    if not state.over:
+    well = improve(state, min(_TRIES, 2 + len(state.oracles) // _TASKS), ask=True)
+    if not state.over and well:
         meeting(state, _WAYS if few else _SOME_WAYS)
     if not state.over:
         _near_prices(state)
-    if not state.over and not few:
+    if not state.over and not (few and well):
         meeting(state, _WAYS)
     many = len(state.oracles) > _TOGETHER  # else every choice is among all tasks already
     if many and not state.over:

@@ -22,7 +22,7 @@ def relax(state: State, gap: float, *, rounded: bool = False) -> None:
 
     `rounded` makes a choice of each LP solution.
     """
-    idle = 0
+    idle, well = 0, True
     while not state.late and idle < 2:
         if state.keeps:
             return
@@ -30,7 +30,7 @@ def relax(state: State, gap: float, *, rounded: bool = False) -> None:
         if rounded:
             chosen = round_lp(state.inner, state.pool, state.master.fractions(), prices)
             state.better(chosen)
-            improve(state, min(_TRIES, 1 + len(state.oracles) // _TASKS), ask=False)
+            well = well and improve(state, min(_TRIES, 1 + len(state.oracles) // _TASKS), ask=False)
             if state.over:
                 return
         if state.proven - value <= gap * max(abs(value), 1e-9):
