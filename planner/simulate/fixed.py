@@ -36,6 +36,7 @@ class Fixed:
     """Keep what is given from the first look on; a task that lost a GPU waits."""
 
     name = "fixed"
+    elastic = True
 
     def __init__(self, *placed: HeldTask, moves_free: bool = True) -> None:
         self.placed, self.moves_free = placed, moves_free

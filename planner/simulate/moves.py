@@ -72,7 +72,7 @@ class Moves:
     def _which_are_elastic(
         self, now: dict[str, HeldTask], new: dict[str, HeldTask], changed: list[str]
     ) -> dict[str, ElasticChange]:
-        if not getattr(self.engine.policy, "elastic", True):  # an ablation does without
+        if not self.engine.policy.elastic:
             return {}
         tasks = self.engine.world.task_of
         may = [task for task in changed if task in now and task in new and tasks[task].elastic is not None]

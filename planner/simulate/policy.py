@@ -63,5 +63,9 @@ class Policy(Protocol):
     def moves_free(self) -> bool:
         """Tell whether its moves take no time."""
 
+    @property
+    def elastic(self) -> bool:
+        """Tell whether its changes may leave replicas running."""
+
     def decide(self, view: View) -> tuple[HeldTask, ...] | None:
         """Give the placements wanted."""

@@ -21,6 +21,7 @@ class Clairvoyant:
 
     name: str = "clairvoyant"
     moves_free: bool = True
+    elastic: bool = True
     least_gain: float = 0.01
 
     def decide(self, view: View) -> tuple[HeldTask, ...] | None:

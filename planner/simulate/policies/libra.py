@@ -33,6 +33,7 @@ class LibraRule:
 
     name: str = "libra"
     moves_free: bool = False
+    elastic: bool = True
     _parts: dict[str, frozenset[GpuId]] = field(default_factory=dict)
     _placed: dict[str, tuple[HeldTask, ...]] = field(default_factory=dict)
     _works: dict[str, frozenset[GpuId]] = field(default_factory=dict)

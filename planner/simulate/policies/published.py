@@ -31,6 +31,7 @@ class SiaLike:
 
     name: str = "sia-like"
     moves_free: bool = False
+    elastic: bool = True
     _restarts: dict[str, int] = field(default_factory=dict)
 
     def decide(self, view: View) -> tuple[HeldTask, ...] | None:
@@ -68,6 +69,7 @@ class GavelLike:
 
     name: str = "gavel-like"
     moves_free: bool = False
+    elastic: bool = True
     _next_s: float = 0.0
 
     def decide(self, view: View) -> tuple[HeldTask, ...] | None:

@@ -29,6 +29,7 @@ class RuleBased:
 
     name: str = "rule-based"
     moves_free: bool = False
+    elastic: bool = True
     _parts: dict[str, frozenset[GpuId]] = field(default_factory=dict)
     _least: dict[tuple[str, str], int] = field(default_factory=dict)
     _looks: dict[str, int] = field(default_factory=dict)
@@ -90,6 +91,7 @@ class GreedyByQueue:
 
     name: str = "greedy-queue"
     moves_free: bool = False
+    elastic: bool = True
     _gpus: dict[str, int] = field(default_factory=dict)
     _queue: dict[str, float] = field(default_factory=dict)
     _for: tuple[frozenset[GpuId], tuple[tuple[str, int], ...]] | None = None

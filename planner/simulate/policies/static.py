@@ -36,6 +36,7 @@ class FixedSplit:
     smallest_layouts: bool = False
     even_roles: bool = False
     moves_free: bool = False
+    elastic: bool = True
     _parts: dict[str, frozenset[GpuId]] = field(default_factory=dict)
     _placed: dict[str, tuple[frozenset[GpuId], tuple[HeldTask, ...]]] = field(default_factory=dict)
 
@@ -85,6 +86,7 @@ class BestStatic:
 
     name: str = "best-static"
     moves_free: bool = False
+    elastic: bool = True
     _for: tuple[frozenset[GpuId], frozenset[str]] | None = None
     _placed: tuple[HeldTask, ...] = ()
 
