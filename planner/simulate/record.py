@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 __all__ = ["Change", "Held", "Record", "RolloutSeen", "StageDone", "StepDone"]
@@ -103,10 +102,3 @@ class Record:
         self.busy_gpu_s[done.task, done.role] += done.busy_gpu_s
         if self.keeps_stages:
             self.stages.append(done)
-
-    def steps_of(self) -> Mapping[str, list[StepDone]]:
-        """Group steps by task."""
-        found: dict[str, list[StepDone]] = {}
-        for step in self.steps:
-            found.setdefault(step.task, []).append(step)
-        return found

@@ -142,7 +142,7 @@ def test_tasks_arrive_and_leave():
     world = make_world(make_task("rl", costs=COSTS), late)
     places = [hold(world, "rl", rollout=[1], train=[1]), hold(world, "late", rollout=[1, 1], train=[1])]
     record = simulate(world, Fixed(places[0], places[1]), 0)
-    mine = record.steps_of()["late"]
+    mine = [step for step in record.steps if step.task == "late"]
     assert len(mine) == 3
     assert record.arrived_s["late"] == 1000.0
     assert record.finished_s["late"] == mine[-1].at_s

@@ -37,7 +37,8 @@ class Checked:
     """Check what a policy wants, and pass it on."""
 
     def __init__(self, policy):
-        self.policy, self.name, self.moves_free = policy, policy.name, policy.moves_free
+        self.policy, self.name = policy, policy.name
+        self.moves_free, self.elastic = policy.moves_free, policy.elastic
 
     def decide(self, view):
         wanted = self.policy.decide(view)
@@ -59,9 +60,8 @@ class Checked:
 def test_every_policy_places_tasks_validly_and_gets_work_done(name):
     """A comparison is void if one side uses a GPU twice, or one that failed."""
     record = simulate(busy_world(), Checked(make_policy(name)), 1)
-    steps = record.steps_of()
-    assert set(steps) >= {"a", "b"}
-    assert min(len(steps["a"]), len(steps["b"])) > 3
+    done = [step.task for step in record.steps]
+    assert min(done.count("a"), done.count("b")) > 3
 
 
 @pytest.mark.parametrize("name", ["ours", "libra", "rule-based", "sia-like"])
@@ -103,7 +103,7 @@ def test_the_uniform_split_gives_every_role_as_many_gpus():
     uniform, seen = FixedSplit("uniform", weighted=False, even_roles=True), []
 
     class Spy:
-        name, moves_free = "uniform", True
+        name, moves_free, elastic = "uniform", True, True
 
         def decide(self, view):
             seen.append(uniform.decide(view))
