@@ -8,10 +8,10 @@ from functools import lru_cache
 
 from libra_plan.planner.simulate.bound import upper_bound
 from libra_plan.planner.simulate.engine import simulate
+from libra_plan.planner.simulate.parallel import in_parallel
 from libra_plan.planner.simulate.policies import make_policy
 from libra_plan.planner.simulate.record import Record
 from libra_plan.planner.simulate.report import Figures, References, figures_of
-from libra_plan.planner.simulate.spread import spread
 from libra_plan.planner.simulate.world import World
 
 __all__ = ["Case", "run_case", "sweep"]
@@ -56,7 +56,7 @@ def sweep(
         for number, case in enumerate(cases):
             yield run_case(case, _part_of(progress, number, len(cases)))
         return
-    for number, found in enumerate(spread(run_case, cases, jobs, backend), start=1):
+    for number, found in enumerate(in_parallel(run_case, cases, jobs, backend), start=1):
         if progress is not None:
             progress(number / len(cases))
         yield found

@@ -1,4 +1,4 @@
-"""Spread calls over processes or machines by joblib: its own processes, a Dask cluster or a Ray cluster."""
+"""Make calls in parallel by joblib: in its own processes, on a Dask cluster or on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from libra_plan.errors import InputError
 
-__all__ = ["spread"]
+__all__ = ["in_parallel"]
 
 _TURNS = 4
 """Ray gives results back in lots: so many calls for each worker."""
@@ -19,7 +19,7 @@ Given = TypeVar("Given")
 Found = TypeVar("Found")
 
 
-def spread(
+def in_parallel(
     call: Callable[[Given], Found], given: Sequence[Given], jobs: int, backend: str
 ) -> Iterator[Found]:
     """Give what a function finds for each thing given, in their order, `jobs` at a time.

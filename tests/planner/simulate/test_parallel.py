@@ -7,7 +7,7 @@ import pytest
 from sim_worlds import DECODE, TRAIN, make_task, make_world
 
 from libra_plan.errors import InputError
-from libra_plan.planner.simulate.spread import spread
+from libra_plan.planner.simulate.parallel import in_parallel
 from libra_plan.planner.simulate.sweep import Case, sweep
 from libra_plan.planner.simulate.world import Costs
 
@@ -39,13 +39,13 @@ def test_what_is_not_installed_is_named(backend, package, monkeypatch):
     pytest.importorskip("joblib")
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(InputError, match=f"runs in parallel by {backend} need a package"):
-        next(spread(str, [1, 2], 2, backend))
+        next(in_parallel(str, [1, 2], 2, backend))
 
 
 def test_results_that_nobody_waits_for_end_the_workers():
     """Leaving a sweep early, as after Ctrl-C, must come back, with the results in order till then."""
     pytest.importorskip("joblib")
-    found = spread(abs, range(-100, 0), 2, "loky")
+    found = in_parallel(abs, range(-100, 0), 2, "loky")
     assert [next(found) for _ in range(3)] == [100, 99, 98]
     found.close()
     with pytest.raises(StopIteration):
