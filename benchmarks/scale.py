@@ -32,6 +32,9 @@ from libra_plan.planner.solvers.colgen.search import Answer, Limits, optimise
 
 MARKS_S = (1.0, 2.0, 5.0, 30.0)
 
+Seen = tuple[float, float, float, float]
+"""Objective, bound, gap and seconds that a search tells on its way."""
+
 
 def main() -> None:
     options = _options()
@@ -121,22 +124,10 @@ def measure(
     before: dict[str, float] | None = None,
 ) -> tuple[Answer, dict[str, Any]]:
     """Solve, place, and describe what was seen."""
-    seen: list[tuple[float, float, float, float]] = []
-    resources, oracles = allocation.resources, allocation.oracles
+    seen: list[Seen] = []
     cpu = time.process_time()
     began = time.monotonic()
-    answer = optimise(
-        resources,
-        oracles,
-        limits,
-        progress=lambda *look: seen.append(look),
-        stop=lambda: bool(pressed and seen and np.isfinite(seen[-1][1])),
-        prices=None if before is None else on_rows(resources.names, before),
-        running=allocation.keeping(),
-        lacking=allocation.lacking,
-        worth=allocation.worth if allocation.running else None,
-        clock=time.process_time if options.cpu_clock else time.monotonic,
-    )
+    answer = _searched(allocation, limits, options, before, seen)
     wall, cpu = time.monotonic() - began, time.process_time() - cpu
     if options.progress:
         for objective, bound, gap, seconds in seen:
@@ -171,7 +162,29 @@ def measure(
     }
 
 
-def _gap_at(seen: list[tuple[float, float, float, float]], mark: float) -> float | None:
+def _searched(
+    allocation: Allocation,
+    limits: Limits,
+    options: argparse.Namespace,
+    before: dict[str, float] | None,
+    seen: list[Seen],
+) -> Answer:
+    """Search from the prices before, and note in `seen` what is told on the way."""
+    return optimise(
+        allocation.resources,
+        allocation.oracles,
+        limits,
+        progress=lambda *look: seen.append(look),
+        stop=lambda: bool(pressed and seen and np.isfinite(seen[-1][1])),
+        prices=None if before is None else on_rows(allocation.resources.names, before),
+        running=allocation.keeping(),
+        lacking=allocation.lacking,
+        worth=allocation.worth if allocation.running else None,
+        clock=time.process_time if options.cpu_clock else time.monotonic,
+    )
+
+
+def _gap_at(seen: list[Seen], mark: float) -> float | None:
     gaps = [gap for _, _, gap, seconds in seen if seconds <= mark]
     return gaps[-1] if gaps else None
 
