@@ -27,7 +27,7 @@ INTRODUCTION = """# Two sets of H200 measurements, point by point
 Written by `python benchmarks/compare_h200.py`; change the script, not this file.
 
 `h200-*` is the first set; `h200b-*` was measured later by `profiles/measure/` on another H200 with the
-same driver, CUDA, torch and transformers, over `benchmarks/h200b_points.csv`. About half of its shapes
+same driver, CUDA, torch and transformers, over `benchmarks/h200b/points.csv`. About half of its shapes
 are in neither direction part of the first set, so they can test cost models that were fitted on it.
 Ratios are h200b / h200: 1.00 is agreement. "90 % within" is the 90th percentile of |ratio − 1|.
 """
