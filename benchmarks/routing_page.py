@@ -9,9 +9,8 @@ from statistics import mean, stdev
 from typing import Any
 
 from routing_cases import COSTS, WORLDS, world_of
+from routing_kinds import what_can_be_told
 from scipy.stats import t as student
-
-from libra_plan.planner.simulate.outcomes import what_can_be_told
 
 TEXT = Path(__file__).parent / "routing" / "page.md"
 MIXES = ("planned", "libra")

@@ -17,7 +17,7 @@ besides:
 Two published accuracies fix the two free numbers, for the three kinds at a mean of 11.5K tokens and sigma
 1: a predictor that sees the prompt alone is right in 65.2 % of cases (`prompt_share` 0.38), and prompt and
 outcomes tell 91.1 % (`telling` 0.73 is what the best possible guess needs after two returns). Whether Libra
-counts in this way is not known; `what_can_be_told` gives the accuracies of any other pair.
+counts in this way is not known; `benchmarks/routing_kinds.py` gives the accuracies of any other pair.
 """
 
 from __future__ import annotations
@@ -33,10 +33,19 @@ from libra_plan.models.lengths import FloatArray, IntArray
 from libra_plan.profiles.schema_base import Count, File
 from libra_plan.profiles.schema_workload import LogNormal
 
-__all__ = ["Outcomes", "correlated_lengths", "read_tokens", "turns_of", "what_can_be_told", "with_outcomes"]
+__all__ = [
+    "BRIEF_TOKENS",
+    "FAILING_TOKENS",
+    "SIGNS",
+    "Outcomes",
+    "correlated_lengths",
+    "read_tokens",
+    "turns_of",
+    "with_outcomes",
+]
 
 BRIEF_TOKENS, FAILING_TOKENS = 8_000, 29_000
-_SIGNS = ("small/success", "large/success", "small/failure")
+SIGNS = ("small/success", "large/success", "small/failure")
 _NORMAL = NormalDist()
 
 Share = Annotated[float, Meta(ge=0, le=1)]
@@ -94,33 +103,7 @@ def with_outcomes(
     kinds = np.digitize(after_prompt, (BRIEF_TOKENS, FAILING_TOKENS))
     shape = (len(after_prompt), int(turns.max()))
     told = rng.random(shape) < outcomes.telling
-    signs = np.where(told, kinds[:, None], rng.integers(0, len(_SIGNS), shape))
-    names = [f"tool{tool}/{sign}" for tool in range(outcomes.tools) for sign in _SIGNS]
-    drawn = (rng.integers(0, outcomes.tools, shape) * len(_SIGNS) + signs).tolist()
+    signs = np.where(told, kinds[:, None], rng.integers(0, len(SIGNS), shape))
+    names = [f"tool{tool}/{sign}" for tool in range(outcomes.tools) for sign in SIGNS]
+    drawn = (rng.integers(0, outcomes.tools, shape) * len(SIGNS) + signs).tolist()
     return [tuple(names[k] for k in own[:count]) for own, count in zip(drawn, turns.tolist(), strict=True)]
-
-
-def what_can_be_told(
-    law: LogNormal, outcomes: Outcomes, returns: int, prompts: int = 4_000
-) -> tuple[float, ...]:
-    """Give how often the best guess of a trajectory's kind is right, from the prompt and 0, 1, … returns.
-
-    Every prompt's lengths are supposed known; prompts are quantiles of their law.
-    """
-    location = math.log(law.median_tokens)
-    kept = _NORMAL.cdf((math.log(law.max_tokens) - location) / law.sigma)
-    edges = [
-        _NORMAL.inv_cdf(min(_NORMAL.cdf((math.log(edge) - location) / law.sigma) / kept, 1.0 - 1e-12))
-        for edge in (BRIEF_TOKENS, FAILING_TOKENS)
-    ]
-    own = math.sqrt(1.0 - outcomes.prompt_share)
-    at = [math.sqrt(outcomes.prompt_share) * _NORMAL.inv_cdf((i + 0.5) / prompts) for i in range(prompts)]
-    below = np.array([[_NORMAL.cdf((edge - common) / max(own, 1e-9)) for edge in edges] for common in at])
-    joint = np.diff(below, axis=1, prepend=0.0, append=1.0)[:, None, :]  # prompt × what was shown × kind
-    chance = (1.0 - outcomes.telling) / len(_SIGNS)
-    shows = np.full((len(_SIGNS), len(_SIGNS)), chance) + outcomes.telling * np.eye(len(_SIGNS))
-    right = []
-    for _ in range(returns + 1):
-        right.append(float(joint.max(axis=2).sum(axis=1).mean()))
-        joint = (joint[:, :, None, :] * shows[None, None, :, :]).reshape(prompts, -1, len(_SIGNS))
-    return tuple(right)

@@ -10,6 +10,9 @@ from types import ModuleType
 
 import pytest
 
+from libra_plan.planner.simulate.outcomes import Outcomes
+from libra_plan.planner.simulate.world import Drift
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -37,6 +40,15 @@ def test_the_results_hold_every_case_of_the_study() -> None:
     keys = ("world", "costs", "mode", "mix", "rule", "telling")
     wanted = [(c.name, c.costs, c.mode, c.mix.name, c.rule, c.telling) for c in study.every_case()]
     assert [tuple(row[key] for key in keys) for row in RESULTS["rows"]] == wanted
+
+
+def test_the_law_meets_the_two_accuracies_that_fix_it() -> None:
+    """The defaults are derived from published figures: whoever changes the law must fix them anew."""
+    law = Drift(first_mean_tokens=11_500, sigma=1.0, max_tokens=40_960).law(11_500.0)
+    told = sys.modules["routing_kinds"].what_can_be_told(law, Outcomes(prompts=8, per_prompt=16), returns=2)
+    assert told[0] == pytest.approx(0.652, abs=0.003)
+    assert told[2] == pytest.approx(0.911, abs=0.003)
+    assert list(told) == sorted(told)
 
 
 @pytest.mark.parametrize("rule", ["emptiest", "mlfq", "c-mlfq", "oracle"])
