@@ -208,7 +208,10 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--progress", action="store_true")
     parser.add_argument("--time-limit", type=float, default=60.0)
     parser.add_argument("--gap", type=float, default=1e-4)
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.policy and (options.running or options.case or options.inventory):
+        parser.error("--policy measures generated problems where nothing runs yet")
+    return options
 
 
 if __name__ == "__main__":
