@@ -1,6 +1,6 @@
 """Keep fits between runs, so that a solve neither fits again nor imports scipy.
 
-The key is the SHA-256 of the profile, its points and the code that fits them: a changed row or a
+The key is the SHA-256 of the profile, its points and all code of models: a changed row or a
 changed form is another key. What cannot be read is fitted anew and written again.
 """
 
@@ -17,17 +17,13 @@ from pathlib import Path
 import msgspec
 
 from libra_plan.models.fit import FittedProfile, fit_profile
+from libra_plan.profiles.home import home_folder
 from libra_plan.profiles.schema import Point, ProfileFile
 
 __all__ = ["cache_folder", "cached_fit", "dump_fit", "fit_key", "load_fit"]
 
 Extra = Sequence[tuple[ProfileFile, Sequence[Point]]]
 """Further points of the same model and stack, as `fit_profile` takes them."""
-
-_CODE = (
-    "conformal", "curve", "decode", "domain", "fit", "forms", "layout_fit", "memory", "nnls",
-    "recipes", "residual", "samples", "prior", "score", "serve", "soft_floor", "train",
-)  # fmt: skip
 
 
 def cache_folder(environment: Mapping[str, str]) -> Path:
@@ -36,7 +32,9 @@ def cache_folder(environment: Mapping[str, str]) -> Path:
     if own:
         return Path(own)
     shared = environment.get("XDG_CACHE_HOME", "")  # one that is not absolute is to be ignored
-    return (Path(shared) if Path(shared).is_absolute() else Path.home() / ".cache") / "libra-plan"
+    return (
+        Path(shared) if Path(shared).is_absolute() else home_folder(environment) / ".cache"
+    ) / "libra-plan"
 
 
 def cached_fit(
@@ -53,7 +51,7 @@ def cached_fit(
 
 
 def fit_key(file: ProfileFile, points: Sequence[Point], extra: Extra = ()) -> str:
-    """Give the SHA-256 of profile, points and fitting code, 64 hexadecimal digits."""
+    """Give the SHA-256 of profile, points and code of models, 64 hexadecimal digits."""
     digest = hashlib.sha256(_code_digest())
     everything = [[source, list(own)] for source, own in ((file, points), *extra)]
     digest.update(msgspec.json.encode(everything, order="deterministic"))
@@ -78,8 +76,8 @@ def load_fit(data: bytes) -> FittedProfile:
 def _code_digest() -> bytes:
     here = Path(__file__).parent
     digest = hashlib.sha256()
-    for name in _CODE:
-        digest.update((here / f"{name}.py").read_bytes())
+    for file in sorted(here.glob("*.py")):
+        digest.update(file.read_bytes())
     return digest.digest()
 
 

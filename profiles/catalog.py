@@ -15,6 +15,7 @@ from libra_plan.errors import ClusterError, InputError, ProfileError, Where, Wor
 from libra_plan.profiles import cluster_checks, physics, wording, workload_checks
 from libra_plan.profiles.document import Document, decode, read_document, shown
 from libra_plan.profiles.gpus import implausible_memory
+from libra_plan.profiles.home import home_folder
 from libra_plan.profiles.model_shapes import implausible_params
 from libra_plan.profiles.points import PointsTable, read_points
 from libra_plan.profiles.schema import ClusterFile, Point, ProfileFile, SwitchingFile, WorkloadFile
@@ -86,7 +87,7 @@ def user_folder(environment: Mapping[str, str] | None = None) -> Path:
     if known.get("LIBRA_PLAN_PROFILES"):
         return Path(known["LIBRA_PLAN_PROFILES"])
     data = known.get("XDG_DATA_HOME")
-    home = Path(data) if data else Path(known.get("HOME", "~")).expanduser() / ".local" / "share"
+    home = Path(data) if data else home_folder(known) / ".local" / "share"
     return home / "libra-plan" / "profiles"
 
 

@@ -28,10 +28,13 @@ from libra_plan.planner.columns.pools import PoolOption, pools_made
 from libra_plan.planner.plan import MemoryMode
 from libra_plan.planner.problem import Task
 
-__all__ = ["ColumnFolder", "column_key", "dump_columns", "load_columns"]
+__all__ = ["ColumnFolder", "code_files", "column_key", "dump_columns", "load_columns"]
 
 _FORMAT = b"1"
-_CODE = ("columns", "plan.py", "problem.py")
+_CODE = (
+    "planner/columns", "planner/plan.py", "planner/problem.py",
+    "models/quantities.py", "models/streaming.py", "models/topology.py",
+)  # fmt: skip
 _MIB = 2**20
 
 
@@ -154,13 +157,20 @@ def column_key(task: Task, rooms: Mapping[str, ClassCapacity], *, hosts_bind: bo
 
 @functools.cache
 def _code_digest() -> bytes:
-    here = Path(__file__).parent.parent
     digest = hashlib.sha256(_FORMAT)
-    for name in _CODE:
-        path = here / name
-        for file in [path] if path.is_file() else sorted(path.glob("*.py")):
-            digest.update(file.read_bytes())
+    for file in code_files():
+        digest.update(file.read_bytes())
     return digest.digest()
+
+
+def code_files() -> list[Path]:
+    """List the files of the code that columns come from: another text of any makes other keys."""
+    package = Path(__file__).parent.parent.parent
+    return [
+        file
+        for path in (package / name for name in _CODE)
+        for file in ([path] if path.is_file() else sorted(path.glob("*.py")))
+    ]
 
 
 def dump_columns(key: str, table: ColumnTable) -> bytes:

@@ -4,6 +4,7 @@ import sys
 from affine_profile import profile_file
 from fitting import GRID, points_of
 
+from libra_plan.models import fit_cache
 from libra_plan.models.fit import Query, fit_profile
 from libra_plan.models.fit_cache import cache_folder, cached_fit, dump_fit, fit_key, load_fit
 
@@ -76,3 +77,15 @@ def test_a_solve_from_the_cache_does_not_import_scipy(tmp_path):
         "sys.exit(1 if 'scipy' in sys.modules else 0)\n"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_key_stands_for_all_code_of_models(monkeypatch, tmp_path):
+    """A fit calls most of models: a fit of an older text of any of it must not be found."""
+    monkeypatch.setattr(fit_cache, "__file__", str(tmp_path / "fit_cache.py"))
+    keys = []
+    for text in ("A = 1\n", "A = 2\n"):
+        (tmp_path / "states.py").write_text(text)
+        fit_cache._code_digest.cache_clear()
+        keys.append(fit_key(FILE, POINTS))
+    fit_cache._code_digest.cache_clear()
+    assert keys[0] != keys[1]

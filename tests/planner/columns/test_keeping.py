@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import os
 from dataclasses import replace
@@ -10,9 +11,16 @@ from pathlib import Path
 import pytest
 from random_problems import random_problem
 
+from libra_plan.planner.columns import keeping
 from libra_plan.planner.columns.capacity import capacities
 from libra_plan.planner.columns.generate import columns_of
-from libra_plan.planner.columns.keeping import ColumnFolder, column_key, dump_columns, load_columns
+from libra_plan.planner.columns.keeping import (
+    ColumnFolder,
+    code_files,
+    column_key,
+    dump_columns,
+    load_columns,
+)
 from libra_plan.planner.problem import Problem
 from libra_plan.planner.solvers.base import SolveParams
 from libra_plan.planner.solvers.solve import solve
@@ -131,3 +139,19 @@ def test_the_folder_stays_within_its_size(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [used]
     nowhere = ColumnFolder(Path("/proc/nowhere"), 10.0)
     assert solve(problem, SolveParams(columns=nowhere)).plan is not None
+
+
+def test_a_key_stands_for_all_code_that_columns_come_from() -> None:
+    """After an update of any of it, columns of the old code must not be found: none is as good as its key."""
+    known = {file.resolve() for file in code_files()}
+    package = Path(keeping.__file__).parent.parent.parent
+    columns = [file for file in known if file.parent.name == "columns"]
+    called = {
+        node.module
+        for file in columns
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("libra_plan.")
+    }
+    files = {package.joinpath(*name.split(".")[1:]).with_suffix(".py").resolve() for name in called}
+    assert len(files) > 10
+    assert {file for file in files if file.is_file()} <= known
