@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from libra_plan.cli import render
-from libra_plan.cli.faults import Interrupted
+from libra_plan.cli.faults import Interrupted, writing
 from libra_plan.cli.plan_verbs import Form, FormOption
 from libra_plan.cli.throughput_verbs import SamplesOfLog, TaskOfLog
 from libra_plan.errors import InputError
@@ -56,7 +56,7 @@ def simulate(
     seeds: Annotated[int, typer.Option(help="Seeds 0 to N − 1.", min=1)] = 1,
     over: Annotated[str, typer.Option(help="The policy that others are compared with.")] = "best-static",
     hours: Annotated[float | None, typer.Option(help="Simulate so many hours of each.", min=0.01)] = None,
-    jobs: Annotated[int, typer.Option(help="Runs at a time.", min=1)] = 1,
+    jobs: Annotated[int, typer.Option(help="Runs at a time.", min=1, max=4096)] = 1,
     backend: Annotated[Backend, typer.Option(help="What spreads runs: joblib's backend.")] = Backend.LOKY,
     jsonl: Annotated[Path | None, typer.Option(help="Folder for a JSONL trace of every run.")] = None,
     chrome: Annotated[Path | None, typer.Option(help="Folder for a Chrome trace of every run.")] = None,
@@ -118,7 +118,8 @@ def _run(
         need_matplotlib()
     for folder in (jsonl, chrome, pictures):
         if folder is not None:
-            folder.mkdir(parents=True, exist_ok=True)
+            with writing(folder):
+                folder.mkdir(parents=True, exist_ok=True)
     traced = jsonl is not None or chrome is not None
     cases = [
         Case(world, name, seed, keep_stages=traced or (pictures is not None and seed == 0))
@@ -171,7 +172,8 @@ def _tell(
         from libra_plan.planner.simulate.pictures import draw_gain
 
         worlds = list(dict.fromkeys(each.world for each in ratios))
-        draw_gain(sorted(ratios, key=lambda each: worlds.index(each.world)), pictures / "gain")
+        with writing(pictures):
+            draw_gain(sorted(ratios, key=lambda each: worlds.index(each.world)), pictures / "gain")
 
 
 def _draw(records: Sequence[Record], look_s: Mapping[str, float], folder: Path) -> None:
@@ -180,8 +182,9 @@ def _draw(records: Sequence[Record], look_s: Mapping[str, float], folder: Path) 
 
     for world in dict.fromkeys(record.world for record in records):
         own = [record for record in records if record.world == world]
-        draw_allocation(own, folder)
-        draw_utilization(own, look_s[world], folder)
+        with writing(folder):
+            draw_allocation(own, folder)
+            draw_utilization(own, look_s[world], folder)
     render.note(f"wrote pictures to {folder}")
 
 
@@ -220,6 +223,8 @@ def _trace(record: Record, jsonl: Path | None, chrome: Path | None) -> None:
 
     name = f"{record.world}-{record.policy}-{record.seed}"
     if jsonl is not None:
-        (jsonl / f"{name}.jsonl").write_bytes(b"\n".join(json_lines(record)) + b"\n")
+        with writing(jsonl):
+            (jsonl / f"{name}.jsonl").write_bytes(b"\n".join(json_lines(record)) + b"\n")
     if chrome is not None:
-        (chrome / f"{name}.json").write_bytes(chrome_trace(record))
+        with writing(chrome):
+            (chrome / f"{name}.json").write_bytes(chrome_trace(record))

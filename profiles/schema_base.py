@@ -28,6 +28,7 @@ Positive = Annotated[float, Meta(gt=0)]
 NonNegative = Annotated[float, Meta(ge=0)]
 Count = Annotated[int, Meta(ge=1)]
 Whole = Annotated[int, Meta(ge=0)]
+Steps = Annotated[int, Meta(ge=0, le=10**6)]
 
 # Far above what there is, and low enough that sums over a cluster stay exact in every solver
 Cores = Annotated[float, Meta(ge=0, le=1e6)]

@@ -16,6 +16,7 @@ from libra_plan.profiles.schema_base import (
     Positive,
     Seconds,
     Spread,
+    Steps,
     Weight,
     Whole,
 )
@@ -107,7 +108,7 @@ class CouplingSpec(File, frozen=True, kw_only=True):
     """
 
     kind: Literal["sync", "async", "pipelined"] = "sync"
-    staleness_steps: Whole = 0
+    staleness_steps: Steps = 0
     rollouts: Literal["stream", "batches"] = "stream"
     groups: Count | None = None
 

@@ -109,3 +109,18 @@ def test_wrong_names_are_refused_before_anything_runs(call, tmp_path):
     no_policy = call("simulate", world_file(tmp_path), "--policies", "best")
     assert no_policy.code == 2
     assert "best-static" in no_policy.err
+
+
+@pytest.mark.parametrize("option", ["--jsonl", "--chrome"])
+def test_a_folder_that_cannot_be_is_refused_before_anything_runs(call, tmp_path, option):
+    """A file in its place ended in a traceback after the runs."""
+    (tmp_path / "file").write_text("")
+    ran = call("simulate", world_file(tmp_path), "--policies", "equal", option, str(tmp_path / "file" / "x"))
+    assert ran.code == 2
+    assert "cannot write there" in ran.err
+    assert ran.out == ""
+
+
+def test_more_jobs_than_any_machine_has_are_refused(call, tmp_path):
+    """What spreads runs would have refused it with a traceback."""
+    assert call("simulate", world_file(tmp_path), "--jobs", "100000000").code == 2

@@ -44,6 +44,11 @@ CASES: dict[str, tuple[Change, str, str]] = {
         "≤ 1000000",
     ),
     "endless workers": (lambda t: t["roles"][2].update(workers=10**12), "roles[2].workers", "≤ 1048576"),
+    "endless staleness": (
+        lambda t: t.update(coupling={"kind": "async", "staleness_steps": 2**63 - 1}),
+        "coupling.staleness_steps",
+        "≤ 1000000",
+    ),
     "wait of ages": (
         lambda t: t["roles"][2].update(tool_wait_s_per_turn=1e300),
         "roles[2].tool_wait_s_per_turn",
