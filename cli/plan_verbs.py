@@ -161,7 +161,7 @@ def solve(
     with kept_columns(columns_mib) as columns:
         params = replace(params, kept_gap=_kept_gap(parent, gap), columns=columns)
         plan = verified_plan(inputs.problem, params)
-    say_of_plan(plan)
+    say_of_plan(plan, inputs.folder.workload)
     manifest = _settle(inputs, plan, name, out)
     if form is Form.TABLE:
         render.print_plan(inputs.problem, plan)
@@ -369,7 +369,7 @@ def explain(
     inputs = _inputs(profiles, flags, parent, policy, budget, allow_prior, seed, ahead_steps, observed, costs)
     params = _params(time_limit, gap, deterministic, seed, solver)
     plan = verified_plan(inputs.problem, params)
-    say_of_plan(plan)
+    say_of_plan(plan, inputs.folder.workload)
     explanation = run(inputs.problem, plan, params)
     if form is Form.TABLE:
         render.print_explanation(explanation)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from libra_plan.cli import render
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from libra_plan.planner.plan import Plan
     from libra_plan.planner.problem import Policy
     from libra_plan.profiles.catalog import ProfilesFolder
+    from libra_plan.profiles.schema import WorkloadFile
 
 __all__ = ["say_of_plan", "say_of_workload"]
 
@@ -29,7 +33,7 @@ def say_of_workload(folder: ProfilesFolder, policy: Policy) -> None:
         )
 
 
-def say_of_plan(plan: Plan) -> None:
+def say_of_plan(plan: Plan, workload: WorkloadFile | None) -> None:
     """Say which tasks no plan can run as they are, and what of the plan is less sure or cannot be started."""
     from libra_plan.models.ranks import RANKS_BEYOND
     from libra_plan.planner.problem import SharingKind
@@ -42,9 +46,34 @@ def say_of_plan(plan: Plan) -> None:
             for line in role.choice.option.notes:
                 if line.startswith(RANKS_BEYOND):
                     render.note(f"{running.task}/{role.role} is {line}")
+    for line in _short_of_workers(plan, workload):
+        render.note(f"warning: {line}")
     for joint in plan.joint:
         if joint.kind is SharingKind.ENGINE:
             render.note(
                 f"warning: no launcher starts one engine for {' and '.join(joint.tasks)} yet: remove their "
                 "`sharing` entry for a plan that can be started"
             )
+
+
+def _short_of_workers(plan: Plan, workload: WorkloadFile | None) -> Iterator[str]:
+    """Give a line for each env role with fewer workers than its tool calls keep busy on average.
+
+    By Little's law these are samples × turns × seconds of a call ÷ seconds of a step. Cost models let no turn
+    wait for a worker, so with fewer the step is longer than the plan says.
+    """
+    tasks = {} if workload is None else {task.id: task for task in workload.tasks}
+    for running in plan.running:
+        task = tasks.get(running.task)
+        for role in () if task is None else task.roles:
+            if task is None or role.workers is None or role.tool_wait_s_per_turn is None:
+                continue
+            calls_s = task.work_per_step.samples * task.work_per_step.turns * role.tool_wait_s_per_turn
+            busy = calls_s / running.column.step_time_s.value
+            if busy > role.workers:
+                yield (
+                    f"{task.id}/{role.id} has {role.workers:,} workers, and tool calls keep {busy:,.0f} busy "
+                    "on average in this plan, which lets no turn wait for a worker: steps take at least "
+                    f"{calls_s / role.workers:,.0f} s, not {running.column.step_time_s.value:,.0f} s; state "
+                    f"`workers` of {math.ceil(busy):,} or more"
+                )

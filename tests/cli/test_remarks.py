@@ -129,3 +129,17 @@ def test_a_layout_nobody_measured_is_told_by_validate(call, tmp_path):
         if "not measured" in line
     ]
     assert "rm/reward-model: layouts: {tp: 2, pp: 1, cp: 1, ep: 1}" in line
+
+
+@pytest.mark.skipif(not EXAMPLES.is_dir(), reason="run against an installed package")
+@pytest.mark.parametrize("verb", ["solve", "explain"])
+def test_too_few_tool_workers_are_warned_of(call, tmp_path, verb):
+    """The plan lets no turn wait for a worker, so 8 of them promised the step that 256 would give."""
+    text = (EXAMPLES / "async" / "workload.yaml").read_text()
+    for workers, short in ((128, False), (8, True)):
+        folder = tmp_path / str(workers)
+        folder.mkdir()
+        (folder / "workload.yaml").write_text(text.replace("workers: 128", f"workers: {workers}"))
+        err = call(verb, folder, "--gpus", 16).err
+        assert ("warning: swe-7b/env has 8 workers, and tool calls keep 16 busy" in err) is short, err
+        assert ("steps take at least 384 s, not 192 s; state `workers` of" in err) is short, err
