@@ -113,7 +113,7 @@ def test_libras_rule_is_beaten_where_the_interval_says_so(below, met):
     """Four of five worlds must be certain; a mean above 1 is not enough, and one below 1 spoils it."""
     certain = [run for n in range(5 - below) for run in runs_of(f"w{n}", ours=1.2, libra=1.0)]
     unsure = [run for n in range(5 - below, 5) for run in runs_of(f"w{n}", ours=1.01, libra=1.0)]
-    goal = "ours ÷ Libra's rule > 1, its interval too in 4 of 5 worlds"
+    goal = "ours ÷ Libra's rule: its interval above 1 in 4 of 5 worlds, and nowhere its mean below 1"
     assert verdicts(certain + unsure)[goal] is met
     assert verdicts(certain + runs_of("w9", ours=0.9, libra=1.0))[goal] is False
 
