@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
@@ -36,8 +35,7 @@ Made by `python benchmarks/model_against_simulator.py --write`; nothing is writt
 are what the planner prices with, the simulator times the batch that was drawn. Every task of every shipped
 world is alone on its weighted share of the GPUs, placed by the exact planner, with true costs. Simulated:
 means of 3 to 40 seeds; error: closed form ÷ simulated − 1. Every task that rolls out and trains is run in
-every way, its own or not; the rollout of an async task has no stage of its own, its step tells. That tool
-waits are the reason is tried: with equal ones less than half of the error is left.
+every way, its own or not; the rollout of an async task has no stage of its own, its step tells.
 """
 
 
@@ -85,13 +83,11 @@ def cases(world: World) -> Iterator[tuple[str, float, Case]]:
                     yield way, mean, case_of(world, own, sizes, mean, shared=shared)
 
 
-def why(case: Case, stage: str, closed: float, error: float) -> str:
+def why(case: Case, stage: str, error: float) -> str:
     """Say what a closed form leaves out that the engine has, for a stage; "" where it is near enough."""
     task, train = case.task, case.task.costs.train
     if abs(error) <= _TOLD:
         return ""
-    if stage in ("rollout", "step") and not case.streams and _waits_explain(case, stage, closed, error):
-        return "the longest sum of drawn tool waits; the model has all waits equal"
     if stage == "rollout":
         return "the longest trajectories of a drawn batch against quantiles of the law"
     if stage == "train":
@@ -108,16 +104,6 @@ def why(case: Case, stage: str, closed: float, error: float) -> str:
     return "the sum of the above" if stage == "step" else "lengths that were drawn against quantiles"
 
 
-def _waits_explain(case: Case, stage: str, closed: float, error: float) -> bool:
-    """Try it: tell whether less than half of the error is left where all tool waits are equal."""
-    tools = case.task.tools
-    if tools is None or not tools.sigma:
-        return False
-    task = msgspec.structs.replace(case.task, tools=msgspec.structs.replace(tools, sigma=0.0))
-    equal = replace(case, world=msgspec.structs.replace(case.world, tasks=(task,)))
-    return abs(closed / engine_s(equal)[stage] - 1.0) < abs(error) / 2.0
-
-
 def lines(name: str, way: str, mean: float, case: Case) -> Iterator[tuple[str, ...]]:
     """Give the lines of a case."""
     closed, simulated = closed_s(case), engine_s(case)
@@ -132,7 +118,7 @@ def lines(name: str, way: str, mean: float, case: Case) -> Iterator[tuple[str, .
             f"{closed[stage]:.4g}",
             "" if own is None else f"{own:.4g}",
             "" if error is None else f"{error:+.1%}",
-            "" if error is None else why(case, stage, closed[stage], error),
+            "" if error is None else why(case, stage, error),
         )
 
 
