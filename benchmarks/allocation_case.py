@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from libra_plan.planner.solvers.colgen.fronts import MixRole, TableRole
-from libra_plan.planner.solvers.colgen.held import HeldRole
-from libra_plan.planner.solvers.colgen.minrate import Form, MinRateTask
-from libra_plan.planner.solvers.colgen.oracle import Found
-from libra_plan.planner.solvers.colgen.placing import Block, NodeRoom, Share, place_blocks, place_shares
-from libra_plan.planner.solvers.colgen.resources import Resources
-from libra_plan.planner.solvers.colgen.search import Chosen
+from libra_plan.planner.optimize.colgen.fronts import MixRole, TableRole
+from libra_plan.planner.optimize.colgen.held import IncumbentRole
+from libra_plan.planner.optimize.colgen.minrate import Form, MinRateTask
+from libra_plan.planner.optimize.colgen.oracle import Found
+from libra_plan.planner.optimize.colgen.placing import Block, NodeRoom, Share, place_blocks, place_shares
+from libra_plan.planner.optimize.colgen.resources import Resources
+from libra_plan.planner.optimize.colgen.search import Chosen
 
 SIZES = (1, 2, 4, 8, 16)
 Gpu = tuple[str, int]
@@ -141,7 +141,7 @@ class Allocation:
                 demand[self.at[name, what]] = amount
         return demand
 
-    def _held(self, task: dict[str, Any], role: dict[str, Any]) -> HeldRole | None:
+    def _held(self, task: dict[str, Any], role: dict[str, Any]) -> IncumbentRole | None:
         """Describe what a role holds; None when the task is not running: starting it costs nothing."""
         if not any((task["id"], name) in self.running for name in _names(task)):
             return None
@@ -152,7 +152,7 @@ class Allocation:
                 own = on_node.setdefault(type_of[gpu[0]], {})
                 own[gpu[0]] = own.get(gpu[0], 0) + 1
         configs = role["configs"]
-        return HeldRole(
+        return IncumbentRole(
             tuple(c["gpu_type"] for c in configs),
             tuple(c["gpus_per_replica"] for c in configs),
             tuple(float(c["compute_quarters"]) for c in configs),

@@ -22,7 +22,7 @@ import msgspec
 from libra_plan.planner.doctor import Thresholds, diagnose, gather
 from libra_plan.planner.doctor.fold import SampleFold
 from libra_plan.planner.doctor.work import WorkFold
-from libra_plan.planner.telemetry.playback import Playback
+from libra_plan.planner.telemetry.reader import Playback
 from libra_plan.planner.telemetry.simulated import SimulatedSource
 from libra_plan.planner.telemetry.sources import Clocks
 from libra_plan.planner.telemetry.window import windows

@@ -21,15 +21,15 @@ from typing import Any
 import msgspec
 
 from libra_plan.models.quantities import Origin, exactly
+from libra_plan.planner.optimize.solve import solve
 from libra_plan.planner.plan import held_by
-from libra_plan.planner.simulate.believed import Believed, world_cluster
 from libra_plan.planner.simulate.engine import simulate
 from libra_plan.planner.simulate.fixed import Fixed
+from libra_plan.planner.simulate.noisy_cost_model import Believed, world_cluster
 from libra_plan.planner.simulate.placing import PARAMS
 from libra_plan.planner.simulate.policies import POLICIES
 from libra_plan.planner.simulate.sweep import Case, sweep
 from libra_plan.planner.simulate.world import World, read_world, shipped_worlds
-from libra_plan.planner.solvers.solve import solve
 
 RESULTS = Path(__file__).parent / "evaluation"
 STEPS = 24
@@ -99,7 +99,7 @@ def errors_of(world: World, seed: int) -> list[dict[str, Any]]:
     found = []
     in_turn = {task for run in plan.joint for task in run.tasks}
     for running in (each for each in plan.running if each.task not in in_turn):
-        seconds = running.column.step_time_s.value
+        seconds = running.configuration.step_time_s.value
         task = world.task_of[running.task]
         steady = msgspec.structs.replace(task.responses, last_mean_tokens=None, steps=None)
         alone = msgspec.structs.replace(task, responses=steady, arrives_s=0.0, steps=STEPS)

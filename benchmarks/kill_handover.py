@@ -30,11 +30,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "suppo
 
 from handover_cases import Case, Placement, case
 
-from libra_plan.planner.handover.goal import Deadlines
-from libra_plan.planner.handover.journal import JOURNAL, Journal, read_journal
-from libra_plan.planner.handover.records import Entry, Record
-from libra_plan.planner.launch.apply import apply, resume
-from libra_plan.planner.manifests.manifest import Manifest
+from libra_plan.planner.launchers.manifest import Manifest
+from libra_plan.planner.runtime.apply import apply, resume
+from libra_plan.planner.runtime.goal import Deadlines
+from libra_plan.planner.runtime.journal import JOURNAL, Journal, read_journal
+from libra_plan.planner.runtime.records import Entry, Record
 
 SHAPES: tuple[Placement, ...] = (
     {"a": {"actor": [0, 1], "rollout": [2]}, "b": {"actor": [3]}, "still": {"rollout": [5]}},

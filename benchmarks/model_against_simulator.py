@@ -19,8 +19,8 @@ import msgspec
 from simulated_steps import Case, case_of, closed_s, engine_s
 
 from libra_plan.models.quantities import Origin, exactly
-from libra_plan.planner.problem import HeldTask
-from libra_plan.planner.simulate.believed import Believed, world_cluster
+from libra_plan.planner.problem import IncumbentTask
+from libra_plan.planner.simulate.noisy_cost_model import Believed, world_cluster
 from libra_plan.planner.simulate.placing import best_in, shares, split
 from libra_plan.planner.simulate.world import World, WorldTask, read_world, shipped_worlds
 
@@ -55,7 +55,7 @@ def ways(task: WorldTask) -> Iterator[tuple[str, WorldTask]]:
         yield named, msgspec.structs.replace(beside, rollouts=rollouts)
 
 
-def placed(world: World, task: WorldTask, mean_tokens: float) -> Iterator[HeldTask]:
+def placed(world: World, task: WorldTask, mean_tokens: float) -> Iterator[IncumbentTask]:
     """Give the exact planner's placement of a task on its weighted share of the GPUs."""
     cluster = world_cluster(world)
     parts = split(cluster, shares(cluster, {each.id: each.weight for each in world.tasks}))

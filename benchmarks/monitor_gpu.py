@@ -26,7 +26,7 @@ import psutil
 
 from libra_plan.planner.telemetry.nvml import load_library
 from libra_plan.planner.telemetry.nvml_source import NvmlSource
-from libra_plan.planner.telemetry.playback import Playback
+from libra_plan.planner.telemetry.reader import Playback
 from libra_plan.planner.telemetry.sources import Clocks, Limits
 
 MONITOR = [sys.executable, "-c", "from libra_plan.cli.app import main; main()", "monitor", "--source", "nvml"]

@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import coo_matrix
 
-from libra_plan.planner.solvers.colgen.oracle import Found
-from libra_plan.planner.solvers.colgen.resources import Resources
-from libra_plan.planner.solvers.colgen.search import Limits, optimise
-from libra_plan.planner.solvers.colgen.table import TableOracle
+from libra_plan.planner.optimize.colgen.oracle import Found
+from libra_plan.planner.optimize.colgen.resources import Resources
+from libra_plan.planner.optimize.colgen.search import Limits, optimise
+from libra_plan.planner.optimize.colgen.table import TableOracle
 
 Floats = NDArray[np.float64]
 

@@ -23,22 +23,22 @@ import numpy as np
 from replan_drift import drift
 from replan_worlds import SiaWorld, at, window, with_running
 
-from libra_plan.planner.manifests.build import build_manifest
-from libra_plan.planner.manifests.document import placements_of
-from libra_plan.planner.manifests.store import read_current, write_manifest
+from libra_plan.planner.controller.choose import Freedom, choose, plan_of
+from libra_plan.planner.controller.configuration_values import Memo, market_of
+from libra_plan.planner.controller.policy import ReplanPolicy, RulePolicy, SafetyPolicy, StayPolicy
+from libra_plan.planner.controller.reconcile import look
+from libra_plan.planner.controller.replay import replay
+from libra_plan.planner.controller.runner import World, one_look, recover
+from libra_plan.planner.controller.snapshot import LookInputs
+from libra_plan.planner.controller.state import LoopState
+from libra_plan.planner.controller.state_store import StateStore
+from libra_plan.planner.controller.window import Event, EventKind, Seen
+from libra_plan.planner.launchers.build import build_manifest
+from libra_plan.planner.launchers.document import placements_of
+from libra_plan.planner.launchers.store import read_current, write_manifest
+from libra_plan.planner.optimize.solve import solve
 from libra_plan.planner.plan import held_by
-from libra_plan.planner.problem import HeldTask, Problem
-from libra_plan.planner.replan.choose import Freedom, choose, plan_of
-from libra_plan.planner.replan.desk import LookInputs
-from libra_plan.planner.replan.look import look
-from libra_plan.planner.replan.market import Memo, market_of
-from libra_plan.planner.replan.policy import ReplanPolicy, RulePolicy, SafetyPolicy, StayPolicy
-from libra_plan.planner.replan.replay import replay
-from libra_plan.planner.replan.runner import World, one_look, recover
-from libra_plan.planner.replan.state import LoopState
-from libra_plan.planner.replan.state_store import StateStore
-from libra_plan.planner.replan.window import Event, EventKind, Seen
-from libra_plan.planner.solvers.solve import solve
+from libra_plan.planner.problem import IncumbentTask, Problem
 from libra_plan.planner.tables import table_cluster, table_task
 from libra_plan.planner.verify import verify
 
@@ -47,7 +47,7 @@ def line(*cells: object) -> None:
     print("| " + " | ".join(map(str, cells)) + " |", flush=True)
 
 
-def best_plan(problem: Problem) -> tuple[tuple[HeldTask, ...], float]:
+def best_plan(problem: Problem) -> tuple[tuple[IncumbentTask, ...], float]:
     """Give the best plan from nothing, and what it is worth."""
     market = market_of(problem)
     found = choose(market, [task.worth for task in market.tasks], Freedom(), 1e-5, None)
@@ -116,7 +116,7 @@ def noisy(stick: Path, noise: float, looks: int, seed: int) -> tuple[float, floa
         for draft, gpus, value in zip(task.priced.table.drafts, task.gpus, task.worth, strict=True)
     }
 
-    def lost(held: tuple[HeldTask, ...]) -> float:
+    def lost(held: tuple[IncumbentTask, ...]) -> float:
         places = (
             (h.task, h.roles[0].replicas[0][0].node.rsplit("-", 1)[0], len(h.roles[0].replicas)) for h in held
         )

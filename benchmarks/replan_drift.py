@@ -18,14 +18,14 @@ from replan_worlds import at, window, with_running
 
 from libra_plan.models.length_forecast import LEAST_HISTORY, forecast_lengths
 from libra_plan.models.quantities import Estimate, Origin
+from libra_plan.planner.controller.configuration_values import Memo, market_of
+from libra_plan.planner.controller.policy import ReplanPolicy, StayPolicy
+from libra_plan.planner.controller.reconcile import look
+from libra_plan.planner.controller.snapshot import LookInputs
+from libra_plan.planner.controller.state import LoopState
+from libra_plan.planner.optimize.solve import solve
 from libra_plan.planner.plan import held_by
-from libra_plan.planner.problem import Arrangement, Coupling, CouplingKind, HeldTask, Problem
-from libra_plan.planner.replan.desk import LookInputs
-from libra_plan.planner.replan.look import look
-from libra_plan.planner.replan.market import Memo, market_of
-from libra_plan.planner.replan.policy import ReplanPolicy, StayPolicy
-from libra_plan.planner.replan.state import LoopState
-from libra_plan.planner.solvers.solve import solve
+from libra_plan.planner.problem import Arrangement, Coupling, CouplingKind, IncumbentTask, Problem
 from libra_plan.planner.tables import table_cluster, table_task
 
 GPUS, STEPS, STEP_S, LOOK_S = 16, 100, 454.0, 60.0
@@ -118,7 +118,7 @@ def knows_the_future(every_s: float) -> float:
     raise AssertionError("there is a first moment")
 
 
-def split_of(held: tuple[HeldTask, ...]) -> State:
+def split_of(held: tuple[IncumbentTask, ...]) -> State:
     gpus = {(task.task, role.role): sum(map(len, role.replicas)) for task in held for role in task.roles}
     return gpus.get(("rl", "train"), 0), gpus.get(("rl", "rollout"), 0), gpus.get(("other", "train"), 0)
 

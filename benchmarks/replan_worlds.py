@@ -12,17 +12,17 @@ from policies_sia import LEFT_OUT, POWER, TYPES, configs, draw_jobs, read_models
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.quantities import Origin, exactly
 from libra_plan.models.topology import Cluster, Gpu, GpuId, Node
+from libra_plan.planner.controller.window import CheckpointAge, Now, Progress, Seen, Window
+from libra_plan.planner.optimize.objective import priced_tasks
 from libra_plan.planner.problem import (
     Coupling,
     CouplingKind,
-    HeldTask,
+    IncumbentTask,
     Problem,
     Role,
     StageOption,
     Task,
 )
-from libra_plan.planner.replan.window import CheckpointAge, Now, Progress, Seen, Window
-from libra_plan.planner.solvers.worth import priced_tasks
 
 Floats = NDArray[np.float64]
 SECONDS = 1000.0  # of a step at goodput 1
@@ -60,7 +60,7 @@ class SiaWorld:
         found: Floats = LEFT_OUT - goodput**POWER if self.sias_own else goodput
         return np.maximum(found, 1e-3)
 
-    def problem(self, goodput: Floats, running: tuple[HeldTask, ...] = ()) -> Problem:
+    def problem(self, goodput: Floats, running: tuple[IncumbentTask, ...] = ()) -> Problem:
         """Price the jobs as one sees their goodputs."""
         tasks = []
         for job, row in enumerate(self.rate(goodput)):
@@ -114,5 +114,5 @@ def at(look: int, every_s: float = 60.0) -> Now:
     return Now(1_800_000_000.0 + look * every_s, 1000.0 + look * every_s, "boot")
 
 
-def with_running(problem: Problem, held: tuple[HeldTask, ...]) -> Problem:
+def with_running(problem: Problem, held: tuple[IncumbentTask, ...]) -> Problem:
     return replace(problem, running=held)

@@ -24,9 +24,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from libra_plan.planner.optimize.base import SolveParams
+from libra_plan.planner.optimize.solve import solve
 from libra_plan.planner.problem import Problem, Task
-from libra_plan.planner.solvers.base import SolveParams
-from libra_plan.planner.solvers.solve import solve
 from libra_plan.planner.tables import pipelined, table_cluster, table_task
 from libra_plan.planner.verify import verify
 

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from routing_cases import COSTS, FOLDER, WORLDS, Case, Mix, every_case, promised, world_of
 from routing_page import page
 
-from libra_plan.planner.problem import HeldTask
+from libra_plan.planner.problem import IncumbentTask
 from libra_plan.planner.simulate.engine import Engine
 from libra_plan.planner.simulate.fixed import Fixed, hold
 from libra_plan.planner.simulate.world import World
@@ -35,7 +35,7 @@ FIRST_STEPS = 2
 """Steps of a stream that are not counted: it starts empty."""
 
 
-def placed(world: World, mix: Mix) -> HeldTask:
+def placed(world: World, mix: Mix) -> IncumbentTask:
     """Place the rollout on the first GPUs, largest replicas first, and the training of a stream behind it."""
     (task,) = world.tasks
     trained = {} if task.costs.train is None else {"train": [task.costs.train.gpus]}

@@ -27,8 +27,8 @@ from allocation_case import Allocation, after, read_case
 from allocation_generate import from_inventory, generate
 from scale_policies import POLICIES, lines
 
-from libra_plan.planner.solvers.colgen.arrays import Floats
-from libra_plan.planner.solvers.colgen.search import Answer, Limits, optimise
+from libra_plan.planner.optimize.colgen.arrays import Floats
+from libra_plan.planner.optimize.colgen.search import Answer, Limits, optimise
 
 MARKS_S = (1.0, 2.0, 5.0, 30.0)
 

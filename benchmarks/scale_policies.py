@@ -12,7 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from libra_plan.planner.columns.keeping import ColumnFolder
+from libra_plan.planner.configurations.keeping import ColumnFolder
+from libra_plan.planner.optimize.base import SolveParams
+from libra_plan.planner.optimize.objective import priced_tasks
+from libra_plan.planner.optimize.solve import solve
 from libra_plan.planner.problem import (
     Coupling,
     CouplingKind,
@@ -23,9 +26,6 @@ from libra_plan.planner.problem import (
     Role,
     Task,
 )
-from libra_plan.planner.solvers.base import SolveParams
-from libra_plan.planner.solvers.solve import solve
-from libra_plan.planner.solvers.worth import priced_tasks
 from libra_plan.planner.tables import TABLE_CLASS, table_cluster, table_role
 from libra_plan.planner.verify import verify
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from libra_plan.planner.columns.phases import coupled_time_s
+from libra_plan.planner.configurations.phases import coupled_time_s
 from libra_plan.planner.problem import Coupling, CouplingKind
 from libra_plan.planner.simulate.engine import simulate
 from libra_plan.planner.simulate.fixed import Fixed, hold

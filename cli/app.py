@@ -29,7 +29,7 @@ from libra_plan.cli import (
     task_verbs,
     throughput_verbs,
 )
-from libra_plan.cli.faults import Interrupted, UsageFault, line_of
+from libra_plan.cli.errors import Interrupted, UsageFault, line_of
 from libra_plan.cli.settings import default_map, name_variables, unknown_variables
 from libra_plan.errors import LibraError
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from libra_plan.cli import render
-from libra_plan.cli.faults import printable
+from libra_plan.cli.errors import printable
 from libra_plan.cli.plan_verbs import Form, FormOption
 from libra_plan.errors import InputError
 from libra_plan.profiles.counting import counted
@@ -143,8 +143,8 @@ def _limits(limit_mib: float | None, recording: Path | None, window_s: float) ->
         raise InputError("how much memory there is must be known", allowed="one of --limit-mib, --recording")
     if recording is None:
         return [limit_mib or 0.0]
-    from libra_plan.planner.telemetry.playback import Playback
-    from libra_plan.planner.telemetry.room import rooms
+    from libra_plan.planner.telemetry.memory_headroom import rooms
+    from libra_plan.planner.telemetry.reader import Playback
 
     found = list(rooms(Playback(recording), window_s))
     if not found:

@@ -14,7 +14,7 @@ from libra_plan.errors import InputError
 
 if TYPE_CHECKING:
     from libra_plan.planner.doctor import Diagnosis
-    from libra_plan.planner.manifests.manifest import Manifest
+    from libra_plan.planner.launchers.manifest import Manifest
 
 __all__ = ["estimated"]
 
@@ -24,7 +24,7 @@ def estimated(
 ) -> Diagnosis:
     """Give the diagnosis with what a new plan predicts; corrections that lie by the manifest count."""
     from libra_plan.planner.doctor.estimate import PLANNED, step_changes, with_estimates
-    from libra_plan.planner.solvers.base import SolveParams
+    from libra_plan.planner.optimize.base import SolveParams
 
     if not any(each.code in PLANNED and each.task for each in diagnosis.findings):
         return diagnosis

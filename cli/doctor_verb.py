@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from libra_plan.cli import render
-from libra_plan.cli.faults import printable, writing
+from libra_plan.cli.errors import printable, writing
 from libra_plan.cli.inputs import read_manifest_at
 from libra_plan.cli.plan_verbs import Form, FormOption
 from libra_plan.cli.throughput_verbs import (
@@ -26,7 +26,7 @@ from libra_plan.errors import InputError
 if TYPE_CHECKING:
     from libra_plan.errors import Where
     from libra_plan.planner.doctor import Diagnosis, Evidence, Finding, Thresholds
-    from libra_plan.planner.manifests.manifest import Manifest
+    from libra_plan.planner.launchers.manifest import Manifest
     from libra_plan.planner.telemetry.readers import ReaderFacts
     from libra_plan.planner.telemetry.work_windows import Rejected
 
@@ -150,7 +150,7 @@ def _evidence(
     from libra_plan.planner.doctor.placement import placement_of
     from libra_plan.planner.doctor.recordings import find
     from libra_plan.planner.doctor.work import WorkFold
-    from libra_plan.planner.telemetry.playback import Playback
+    from libra_plan.planner.telemetry.reader import Playback
 
     placement = None if plan is None else placement_of(plan[0])
     moves = None if plan is None else moves_in(plan[1])

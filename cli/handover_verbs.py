@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from libra_plan.cli import render
-from libra_plan.cli.faults import writing
+from libra_plan.cli.errors import writing
 from libra_plan.cli.inputs import read_manifest_at
 from libra_plan.cli.plan_verbs import Form
 from libra_plan.errors import InputError, LaunchError, ProfileError, few
 from libra_plan.profiles.counting import counted
 
 if TYPE_CHECKING:
-    from libra_plan.planner.handover.forecast import StepForecast
-    from libra_plan.planner.launch.apply import HandOverReport, Settings
-    from libra_plan.planner.launch.status import StatusReport
-    from libra_plan.planner.manifests.manifest import Manifest
+    from libra_plan.planner.launchers.manifest import Manifest
+    from libra_plan.planner.runtime.apply import HandOverReport, Settings
+    from libra_plan.planner.runtime.forecast import StepForecast
+    from libra_plan.planner.runtime.status import StatusReport
 
 __all__ = ["register", "start_detached"]
 
@@ -88,8 +88,8 @@ def apply(
     form: FormOption = Form.TABLE,
 ) -> None:
     """Move to a manifest, or go on with an unfinished hand-over."""
-    from libra_plan.planner.launch.apply import apply as run
-    from libra_plan.planner.launch.apply import resume
+    from libra_plan.planner.runtime.apply import apply as run
+    from libra_plan.planner.runtime.apply import resume
 
     if manifest is not None and back:
         raise InputError("--back goes to what ran before and takes no manifest", got=manifest)
@@ -108,7 +108,7 @@ def start_detached(
     manifest: Manifest, folder: Path, node: str | None, unknown_gpus: bool, yes: bool, form: Form
 ) -> None:
     """Start a manifest's roles so that they outlive this command."""
-    from libra_plan.planner.launch.apply import apply as run
+    from libra_plan.planner.runtime.apply import apply as run
 
     settings = _settings(False, unknown_gpus, None, 30.0, None)
     with writing(folder):
@@ -124,7 +124,7 @@ def stop(
     form: FormOption = Form.TABLE,
 ) -> None:
     """Save and stop."""
-    from libra_plan.planner.launch.apply import stop as run
+    from libra_plan.planner.runtime.apply import stop as run
 
     settings = _settings(force, True, checkpoint_wait, 30.0, None)
     with writing(folder):
@@ -139,9 +139,9 @@ def _settings(
     start_window: float,
     profiles: Path | None,
 ) -> Settings:
-    from libra_plan.planner.handover.goal import Deadlines
-    from libra_plan.planner.launch.apply import Settings
-    from libra_plan.planner.launch.gpus import gpus_free
+    from libra_plan.planner.runtime.apply import Settings
+    from libra_plan.planner.runtime.goal import Deadlines
+    from libra_plan.planner.runtime.gpus import gpus_free
     from libra_plan.profiles.switch_costs import STORE
 
     return Settings(
@@ -202,7 +202,7 @@ def _forecast(
     report: HandOverReport, target: Manifest | None, folder: Path, profiles: Path | None
 ) -> tuple[StepForecast, ...]:
     """Price the steps from what was recorded here and in the profiles, else from the given figures."""
-    from libra_plan.planner.handover.forecast import forecasts
+    from libra_plan.planner.runtime.forecast import forecasts
     from libra_plan.profiles.catalog import load_switching, shipped_folder
     from libra_plan.profiles.switch_costs import STORE, read_switch_costs, switch_prices
 
@@ -255,7 +255,7 @@ def _costs(report: HandOverReport) -> list[str]:
 
 def status(folder: Folder = RUN_FOLDER, form: FormOption = Form.TABLE) -> None:
     """Look, and name differences."""
-    from libra_plan.planner.launch.status import status as look
+    from libra_plan.planner.runtime.status import status as look
 
     report = look(folder)
     if form is Form.TABLE:

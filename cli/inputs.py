@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from libra_plan.cli.observed import Observed
     from libra_plan.models.fit import FittedProfile
     from libra_plan.models.topology import Cluster
-    from libra_plan.planner.manifests.manifest import Manifest
+    from libra_plan.planner.launchers.manifest import Manifest
     from libra_plan.planner.problem import Problem
     from libra_plan.profiles.catalog import LoadedProfile, ProfilesFolder
     from libra_plan.profiles.schema import ClusterFile, WorkloadFile
@@ -74,7 +74,7 @@ def read_inputs(
     from the parent costs what was recorded: in the first of the files `move_costs`, or beside the
     profiles, that is there. `change` is what users have asked for since the workload was written.
     """
-    from libra_plan.planner.manifests.document import placements_of
+    from libra_plan.planner.launchers.document import placements_of
     from libra_plan.planner.pricing import price
     from libra_plan.planner.problem import Policy
 
@@ -133,9 +133,9 @@ def _with_workload(folder: ProfilesFolder, workload: WorkloadFile) -> ProfilesFo
 
 def fitter(folder: ProfilesFolder, allow_prior: bool) -> Callable[[LoadedProfile], FittedProfile]:
     """Fit profiles through the cache; with `allow_prior` one with too few points leans on other models."""
-    from libra_plan.models.donors import prior_donors
     from libra_plan.models.fit import fit_profile
     from libra_plan.models.fit_cache import cache_folder, cached_fit
+    from libra_plan.models.transfer_sources import prior_donors
     from libra_plan.profiles.catalog import load_folder, shipped_folder
 
     cache = cache_folder(os.environ)
@@ -166,8 +166,8 @@ def set_aside_notes(folder: ProfilesFolder) -> Iterator[str]:
 
 def read_manifest_at(path: Path) -> Manifest:
     """Read a manifest file, or the current one of a folder that `solve --out` wrote."""
-    from libra_plan.planner.manifests.document import read_manifest
-    from libra_plan.planner.manifests.store import CURRENT
+    from libra_plan.planner.launchers.document import read_manifest
+    from libra_plan.planner.launchers.store import CURRENT
 
     return read_manifest(path / CURRENT if path.is_dir() else path)
 

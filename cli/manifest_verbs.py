@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from libra_plan.cli import render
-from libra_plan.cli.faults import Interrupted, writing
+from libra_plan.cli.errors import Interrupted, writing
 from libra_plan.cli.handover_verbs import start_detached
 from libra_plan.cli.inputs import read_manifest_at
 from libra_plan.cli.plan_verbs import Form
@@ -17,8 +17,8 @@ from libra_plan.errors import InputError, LaunchError
 from libra_plan.profiles.counting import counted
 
 if TYPE_CHECKING:
-    from libra_plan.planner.launch.host import AgentState
-    from libra_plan.planner.launch.launch import AgentExit, LaunchReport
+    from libra_plan.planner.runtime.host import AgentState
+    from libra_plan.planner.runtime.launch import AgentExit, LaunchReport
 
 __all__ = ["register"]
 
@@ -54,8 +54,8 @@ def emit(
     form: Annotated[Form, typer.Option("--format", help="How to write the list or the files.")] = Form.TABLE,
 ) -> None:
     """Emit, or list emitters."""
-    from libra_plan.planner.manifests.base import configured, emitters, find_emitter
-    from libra_plan.planner.manifests.check import require_sound
+    from libra_plan.planner.launchers.base import configured, emitters, find_emitter
+    from libra_plan.planner.launchers.check import require_sound
 
     if list_:
         _list_launchers(launcher, form)
@@ -82,7 +82,7 @@ def emit(
 
 def _list_launchers(launcher: str | None, form: Form) -> None:
     """List one launcher or all: versions they were checked against, abilities, options as they are."""
-    from libra_plan.planner.manifests.base import emitters, find_emitter, option_text, options_of
+    from libra_plan.planner.launchers.base import emitters, find_emitter, option_text, options_of
 
     known = emitters() if launcher is None else {launcher: find_emitter(launcher)}
     if form is not Form.TABLE:
@@ -118,7 +118,7 @@ def _pairs(options: list[str]) -> dict[str, str]:
 
 
 def _write(out: Path, files: dict[str, str], launcher: str, digest: str) -> None:
-    from libra_plan.planner.manifests.emitted import write_emitted
+    from libra_plan.planner.launchers.emitted import write_emitted
 
     with writing(out):
         emitted = write_emitted(out, files, launcher=launcher, manifest_digest=digest)
@@ -150,8 +150,8 @@ def launch(
             raise InputError("--detach starts all tasks of a manifest", got=f"--task {task[0]}")
         start_detached(read_manifest_at(manifest), folder, node, unknown_gpus, yes, form)
         return
-    from libra_plan.planner.launch.gpus import gpus_free
-    from libra_plan.planner.launch.launch import launch as run
+    from libra_plan.planner.runtime.gpus import gpus_free
+    from libra_plan.planner.runtime.launch import launch as run
 
     if yes:
         with writing(folder):
@@ -189,7 +189,7 @@ def _require_success(report: LaunchReport, folder: Path) -> None:
 
 def _tell(one: AgentState | AgentExit, form: Form) -> None:
     """Say at once what was started and how it ended: a launch may take days."""
-    from libra_plan.planner.launch.launch import AgentExit
+    from libra_plan.planner.runtime.launch import AgentExit
 
     if isinstance(one, AgentExit):
         tell = render.print_line if form is Form.TABLE else render.note

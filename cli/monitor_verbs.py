@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from libra_plan.cli import monitor_tables, render
-from libra_plan.cli.faults import printable, writing
+from libra_plan.cli.errors import printable, writing
 from libra_plan.cli.plan_verbs import Form, FormOption
 from libra_plan.errors import InputError, Where
 from libra_plan.profiles.counting import counted
@@ -116,7 +116,7 @@ def summary(
     form: FormOption = Form.TABLE,
 ) -> None:
     """Sum up and print."""
-    from libra_plan.planner.telemetry.playback import Playback, Played, read_tail
+    from libra_plan.planner.telemetry.reader import Playback, Played, read_tail
     from libra_plan.planner.telemetry.window import windows
 
     damaged: list[Where] = []

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from libra_plan.cli import render
-from libra_plan.cli.faults import printable
+from libra_plan.cli.errors import printable
 from libra_plan.errors import InputError
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ Bar = tuple[float, float, str]
 
 def plan_svg(problem: Problem, plan: Plan) -> str:
     """Draw the plan: steps repeat to the end of the longest one, so faster tasks show several."""
-    horizon = max(running.column.step_time_s.value for running in plan.running)
+    horizon = max(running.configuration.step_time_s.value for running in plan.running)
     lanes = _lanes(problem, plan, horizon)
     names = [str(gpu) for gpu in problem.cluster.gpus][:_MOST_LANES]
     height = _TOP + _LANE * len(names) + 54
@@ -63,7 +63,7 @@ def _legend(plan: Plan, y: int) -> str:
         words.append(f'<rect x="{x}" y="{y}" width="12" height="12" fill="{_COLOURS[at % len(_COLOURS)]}"/>')
         words.append(
             f'<text x="{x + 18}" y="{y + 11}">{escape(running.task)}: step '
-            f"{running.column.step_time_s.value:,.0f} s</text>"
+            f"{running.configuration.step_time_s.value:,.0f} s</text>"
         )
     return "\n".join(words)
 
@@ -72,7 +72,7 @@ def _lanes(problem: Problem, plan: Plan, horizon: float) -> dict[str, list[tuple
     """Give every GPU its bars, steps repeated to the horizon."""
     lanes: dict[str, list[tuple[int, Bar]]] = {}
     for number, running in enumerate(plan.running):
-        step = running.column.step_time_s.value
+        step = running.configuration.step_time_s.value
         once = _in_turn(plan, running) or _one_step(problem, running)
         for repeat in range(max(1, int(horizon / step + 1e-6))):
             for gpu, (start, end, label) in once:
@@ -87,7 +87,7 @@ def _one_step(problem: Problem, running: RunningTask) -> list[tuple[GpuId, Bar]]
     together = problem.task_of[running.task].coupling.kind.value != "sync"
     bars: list[tuple[GpuId, Bar]] = []
     now = 0.0
-    for phase in running.column.phases:
+    for phase in running.configuration.phases:
         start = now
         for pool in phase.pools:
             at = start if together else now
@@ -104,7 +104,7 @@ def _in_turn(plan: Plan, running: RunningTask) -> list[tuple[GpuId, Bar]]:
     run = next((run for run in plan.joint if run.kind.value == "turns" and running.task in run.tasks), None)
     if run is None:
         return []
-    pools_of = {each.task: each.column.phases[0].pools for each in plan.running}
+    pools_of = {each.task: each.configuration.phases[0].pools for each in plan.running}
     first, second = (pools_of[task] for task in run.tasks)
     now = {0: 0.0, 1: max(_work_s(first[0]), _work_s(second[1]))}
     member = run.tasks.index(running.task)

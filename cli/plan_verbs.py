@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from libra_plan.cli import render
-from libra_plan.cli.faults import printable, writing
+from libra_plan.cli.errors import printable, writing
 from libra_plan.cli.inputs import ClusterFlags, Inputs, read_inputs, read_manifest_at, set_aside_notes
-from libra_plan.cli.kept_columns import MOST_MIB, ColumnsMib, kept_columns
+from libra_plan.cli.kept_configurations import MOST_MIB, ColumnsMib, kept_configurations
 from libra_plan.cli.move_costs import SwitchCosts, SwitchCostsFrom, cost_files
 from libra_plan.cli.observed import Observed, read_observed
 from libra_plan.cli.remarks import say_of_plan, say_of_workload
@@ -21,9 +21,9 @@ from libra_plan.cli.solving import verified_plan
 from libra_plan.errors import InputError, ManifestError
 
 if TYPE_CHECKING:
-    from libra_plan.planner.manifests.manifest import Manifest
+    from libra_plan.planner.launchers.manifest import Manifest
+    from libra_plan.planner.optimize.base import SolveParams
     from libra_plan.planner.plan import Plan
-    from libra_plan.planner.solvers.base import SolveParams
     from libra_plan.profiles.schema import WorkloadFile
 
 __all__ = ["Form", "PolicyName", "register"]
@@ -149,7 +149,7 @@ def solve(
     form: FormOption = Form.TABLE,
 ) -> None:
     """Plan, verify, write when asked, and print."""
-    from libra_plan.planner.manifests.document import manifest_to_json, manifest_to_yaml
+    from libra_plan.planner.launchers.document import manifest_to_json, manifest_to_yaml
 
     flags = ClusterFlags(gpus, gpus_per_node, gpu_class, cluster, local)
     _check_picture(picture)
@@ -158,8 +158,8 @@ def solve(
     costs = cost_files(switch_costs, running, out)
     inputs = _inputs(profiles, flags, parent, policy, budget, allow_prior, seed, ahead_steps, observed, costs)
     params = _params(time_limit, gap, deterministic, seed, solver)
-    with kept_columns(columns_mib) as columns:
-        params = replace(params, kept_gap=_kept_gap(parent, gap), columns=columns)
+    with kept_configurations(columns_mib) as columns:
+        params = replace(params, kept_gap=_kept_gap(parent, gap), configurations=columns)
         plan = verified_plan(inputs.problem, params)
     say_of_plan(plan, inputs.folder.workload)
     manifest = _settle(inputs, plan, name, out)
@@ -207,7 +207,7 @@ def _parent(running: Path | None, out: Path | None) -> Manifest | None:
         return read_manifest_at(running)
     if out is None:
         return None
-    from libra_plan.planner.manifests.store import CURRENT, read_current
+    from libra_plan.planner.launchers.store import CURRENT, read_current
 
     try:
         with writing(out):
@@ -233,8 +233,8 @@ def _parent(running: Path | None, out: Path | None) -> Manifest | None:
 
 def _settle(inputs: Inputs, plan: Plan, name: str, out: Path | None) -> Manifest:
     """Make the manifest and, with `out`, write it; when it says nothing new the parent stays."""
-    from libra_plan.planner.manifests.build import build_manifest, says_the_same
-    from libra_plan.planner.manifests.store import CURRENT, write_manifest
+    from libra_plan.planner.launchers.build import build_manifest, says_the_same
+    from libra_plan.planner.launchers.store import CURRENT, write_manifest
 
     parent = inputs.parent
     manifest = build_manifest(
@@ -281,7 +281,7 @@ def _draw(picture: Path, inputs: Inputs, plan: Plan) -> None:
 
 
 def _params(time_limit: float, gap: float, deterministic: bool, seed: int, solver: SolverName) -> SolveParams:
-    from libra_plan.planner.solvers.base import Backend, SolveParams
+    from libra_plan.planner.optimize.base import Backend, SolveParams
 
     return SolveParams(
         time_limit_s=time_limit, gap=gap, deterministic=deterministic, seed=seed, solver=Backend(solver.value)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from libra_plan.cli import render
-from libra_plan.cli.faults import writing
+from libra_plan.cli.errors import writing
 from libra_plan.cli.inputs import read_manifest_at
 from libra_plan.cli.plan_verbs import Form, FormOption
 from libra_plan.cli.throughput_verbs import (
@@ -26,7 +26,7 @@ from libra_plan.errors import InputError, WorkloadError
 if TYPE_CHECKING:
     from libra_plan.models.corrections_file import CorrectionsFile
     from libra_plan.models.fit import FittedProfile
-    from libra_plan.planner.manifests.manifest import Manifest
+    from libra_plan.planner.launchers.manifest import Manifest
     from libra_plan.planner.telemetry.drift import PlannedStage, RoleDrift
     from libra_plan.planner.telemetry.work_windows import Rejected
     from libra_plan.profiles.catalog import LoadedProfile, ProfilesFolder

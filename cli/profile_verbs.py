@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from libra_plan.cli import render
-from libra_plan.cli.faults import writing
+from libra_plan.cli.errors import writing
 from libra_plan.cli.plan_verbs import AllowPrior, Form, FormOption
 from libra_plan.profiles.counting import counted
 

@@ -69,11 +69,11 @@ def _short_of_workers(plan: Plan, workload: WorkloadFile | None) -> Iterator[str
             if task is None or role.workers is None or role.tool_wait_s_per_turn is None:
                 continue
             calls_s = task.work_per_step.samples * task.work_per_step.turns * role.tool_wait_s_per_turn
-            busy = calls_s / running.column.step_time_s.value
+            busy = calls_s / running.configuration.step_time_s.value
             if busy > role.workers:
                 yield (
                     f"{task.id}/{role.id} has {role.workers:,} workers, and tool calls keep {busy:,.0f} busy "
                     "on average in this plan, which lets no turn wait for a worker: steps take at least "
-                    f"{calls_s / role.workers:,.0f} s, not {running.column.step_time_s.value:,.0f} s; state "
+                    f"{calls_s / role.workers:,.0f} s, not {running.configuration.step_time_s.value:,.0f} s; state "
                     f"`workers` of {math.ceil(busy):,} or more"
                 )

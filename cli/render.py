@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from libra_plan.cli.layout import table_text
 from libra_plan.cli.node_ranges import node_ranges, node_spans
+from libra_plan.cli.text_table import table_text
 from libra_plan.errors import InputError
 from libra_plan.profiles.counting import counted
 from libra_plan.profiles.units import MIB_PER_GIB
@@ -127,13 +127,13 @@ def _print_tasks(problem: Problem, plan: Plan) -> None:
     rows = []
     for running in plan.running:
         task = problem.task_of[running.task]
-        step = running.column.step_time_s
-        slowest, share = running.column.bottleneck
+        step = running.configuration.step_time_s
+        slowest, share = running.configuration.bottleneck
         rows.append(
             [
                 running.task + (" (moved)" if running.moved else ""),
                 f"{task.weight:g}",
-                str(running.column.gpus),
+                str(running.configuration.gpus),
                 _shape(running),
                 f"{_seconds(step.value)} ({_seconds(step.low)} – {_seconds(step.high)})",
                 f"{slowest} {share:.0%}",
@@ -161,7 +161,7 @@ def _print_tasks(problem: Problem, plan: Plan) -> None:
 
 def _print_joint(plan: Plan) -> None:
     """Say which tasks run jointly, and who works beside whom."""
-    from libra_plan.planner.manifests.joint import joint_entries
+    from libra_plan.planner.launchers.joint import joint_entries
 
     for entry in joint_entries(plan):
         beside = [", ".join(turn) for turn in entry.turns]
@@ -173,12 +173,12 @@ def _print_joint(plan: Plan) -> None:
 
 
 def _shape(running: RunningTask) -> str:
-    """Write phases and pools as in `rollout | reference + actor`; `zzz` marks pools that sleep."""
+    """Write phases and pools as in `rollout | reference + actor`; `sleep` marks pools that sleep."""
     phases = []
-    for phase in running.column.phases:
+    for phase in running.configuration.phases:
         pools = [
             " + ".join(choice.role for choice in pool.choices)
-            + (" zzz" if pool.memory_mode.value == "sleep" else "")
+            + (" sleep" if pool.memory_mode.value == "sleep" else "")
             for pool in phase.pools
         ]
         phases.append(" | ".join(pools))
@@ -213,7 +213,7 @@ def _print_proof(plan: Plan) -> None:
     objective = _OBJECTIVES.get(proof.policy, "Σ weight × fair share")
     _say(
         f"{proof.status.value}: {objective} = {proof.objective:.6f}, no plan exceeds {proof.bound:.6f} "
-        f"(gap {proof.gap:.2e}; bounds: {_named(proof.bounds)}; {counted(proof.columns, 'column')})"
+        f"(gap {proof.gap:.2e}; bounds: {_named(proof.bounds)}; {counted(proof.configurations, 'configuration')})"
     )
     if proof.baselines:
         _say(f"for comparison: {_named(proof.baselines)}")
@@ -304,7 +304,7 @@ def _print_limits(explanation: Explanation) -> None:
 def _pool_of(running: RunningTask, role: str) -> Pool:
     return next(
         pool
-        for phase in running.column.phases
+        for phase in running.configuration.phases
         for pool in phase.pools
         if any(choice.role == role for choice in pool.choices)
     )

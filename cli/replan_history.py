@@ -11,9 +11,9 @@ from libra_plan.cli import render
 from libra_plan.cli.plan_verbs import Form
 
 if TYPE_CHECKING:
-    from libra_plan.planner.replan.decision import Move
-    from libra_plan.planner.replan.policy import ReplanPolicy
-    from libra_plan.planner.replan.state_store import LookRow, StateStore
+    from libra_plan.planner.controller.decision import Move
+    from libra_plan.planner.controller.policy import ReplanPolicy
+    from libra_plan.planner.controller.state_store import LookRow, StateStore
 
 __all__ = ["print_history", "print_replay", "print_why"]
 
@@ -45,7 +45,7 @@ def _share(value: float | None) -> str:
 
 def print_why(store: StateStore, number: int, form: Form) -> None:
     """Say everything about one look."""
-    from libra_plan.planner.replan.outcomes import outcomes_of
+    from libra_plan.planner.controller.outcomes import outcomes_of
 
     decision = store.decision(number)
     row = store.looks(first=number)[0]
@@ -105,7 +105,7 @@ def _print_moves(moves: tuple[Move, ...]) -> None:
 
 def print_replay(store: StateStore, first: int, policy: ReplanPolicy | None, form: Form) -> None:
     """Derive looks again and tell of those that come out otherwise."""
-    from libra_plan.planner.replan.replay import replay
+    from libra_plan.planner.controller.replay import replay
 
     begun = time.monotonic()
     count, others, passed = 0, [], list[int]()

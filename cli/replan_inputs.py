@@ -19,13 +19,11 @@ from libra_plan.cli.observed import read_observed
 if TYPE_CHECKING:
     from libra_plan.cli.observed import Observed
     from libra_plan.models.topology import Cluster, GpuId
-    from libra_plan.planner.manifests.manifest import Manifest
-    from libra_plan.planner.problem import Problem
-    from libra_plan.planner.replan.policy import TrustPolicy
-    from libra_plan.planner.replan.queue import TaskBook
-    from libra_plan.planner.replan.runner import World
-    from libra_plan.planner.replan.state import LoopState
-    from libra_plan.planner.replan.window import (
+    from libra_plan.planner.controller.job_queue import TaskBook
+    from libra_plan.planner.controller.policy import TrustPolicy
+    from libra_plan.planner.controller.runner import World
+    from libra_plan.planner.controller.state import LoopState
+    from libra_plan.planner.controller.window import (
         BatchStep,
         CheckpointAge,
         Event,
@@ -35,6 +33,8 @@ if TYPE_CHECKING:
         Seen,
         Window,
     )
+    from libra_plan.planner.launchers.manifest import Manifest
+    from libra_plan.planner.problem import Problem
     from libra_plan.planner.telemetry.sample import Sample
     from libra_plan.planner.telemetry.work_windows import WorkWindow
     from libra_plan.profiles.schema import TaskSpec, WorkloadFile
@@ -68,8 +68,8 @@ class Sources:
 
 def now() -> Now:
     """Read both clocks: the wall's, and that of this boot."""
-    from libra_plan.planner.launch.supervisor import boot_clock
-    from libra_plan.planner.replan.window import Now
+    from libra_plan.planner.controller.window import Now
+    from libra_plan.planner.runtime.supervisor import boot_clock
 
     return Now(time.time(), boot_clock(), _boot())  # noqa: TID251 - the one place where the loop meets a clock
 
@@ -83,9 +83,9 @@ def _boot() -> str:
 
 def sense(sources: Sources, parent: Manifest, book: TaskBook, state: LoopState, trust: TrustPolicy) -> World:
     """Price the workload as users want it now, and read what telemetry says."""
-    from libra_plan.planner.replan.batch_steps import steps_in_effect, with_steps
-    from libra_plan.planner.replan.queue import merged, waits_of
-    from libra_plan.planner.replan.runner import World
+    from libra_plan.planner.controller.batch_steps import steps_in_effect, with_steps
+    from libra_plan.planner.controller.job_queue import merged, waits_of
+    from libra_plan.planner.controller.runner import World
 
     observed, taken = read_observed(None, sources.folder), steps_in_effect(sources.folder)
 
@@ -127,8 +127,8 @@ def _batch_steps(
     sources: Sources, inputs: Inputs, problem: Problem, observed: Observed | None, trust: TrustPolicy
 ) -> list[BatchStep]:
     """Propose micro-batches that fit beside what the monitor sees others hold on each GPU."""
+    from libra_plan.planner.controller.batch_steps import proposed_steps
     from libra_plan.planner.pricing import price
-    from libra_plan.planner.replan.batch_steps import proposed_steps
 
     def priced(workload: WorkloadFile) -> Problem:
         return price(
@@ -147,7 +147,7 @@ def _batch_steps(
 
 def _rooms(samples: Iterable[Sample], cluster: Cluster) -> dict[GpuId, float]:
     """Give the least memory, MiB, that the main process of each GPU could have had."""
-    from libra_plan.planner.telemetry.room import room_mib
+    from libra_plan.planner.telemetry.memory_headroom import room_mib
 
     by_uuid = {gpu.uuid: gpu.id for gpu in cluster.gpus.values() if gpu.uuid}
     least: dict[GpuId, float] = {}
@@ -172,7 +172,7 @@ def window_of(
     How old they are goes by counters and the file of observations, the older of the two: a monitor sees
     GPUs, not work. Beside counters, of a file that nobody writes any more only losses and returns count.
     """
-    from libra_plan.planner.replan.window import Window
+    from libra_plan.planner.controller.window import Window
 
     told = _told(sources.observations)
     work = [window for window in _recent(sources) if _of_today(window, parent)]
@@ -209,7 +209,7 @@ def _of_today(window: WorkWindow, parent: Manifest) -> bool:
 
 
 def _told(path: Path | None) -> Window | None:
-    from libra_plan.planner.replan.window import Window
+    from libra_plan.planner.controller.window import Window
     from libra_plan.profiles.document import decode, parse_document, read_text, shown
 
     if path is None:
@@ -220,7 +220,7 @@ def _told(path: Path | None) -> Window | None:
 
 def _joined(own: Window, told: Window, until_s: float) -> Window:
     """Join two windows; what a file of observations says of something counts before what was derived."""
-    from libra_plan.planner.replan.window import Window
+    from libra_plan.planner.controller.window import Window
 
     checkpoints = {each.task: each for each in (*own.checkpoints, *told.checkpoints)}
     progress = {each.task: each for each in (*own.progress, *told.progress)}
@@ -278,7 +278,7 @@ def _seen(
     Windows from before the task was placed as it is tell of another form, and are left out.
     Windows that say batch and length count passes of the engine; `profile drift` compares those.
     """
-    from libra_plan.planner.replan.window import Seen
+    from libra_plan.planner.controller.window import Seen
 
     for (task, role), windows in sorted(_of_role(work, workload).items()):
         since = _placed_at(state, task, wall_s)
@@ -297,7 +297,7 @@ def _seen(
 
 def _loads(work: Sequence[WorkWindow], busy: Mapping[Key, tuple[float, ...]]) -> Iterator[Load]:
     """Tell of each role how stale its samples are, and how busy each of its GPUs is."""
-    from libra_plan.planner.replan.window import Load
+    from libra_plan.planner.controller.window import Load
 
     stalest: dict[Key, float] = {}
     for window in work:
@@ -330,7 +330,7 @@ def _progress(
     work: Sequence[WorkWindow], workload: WorkloadFile, state: LoopState, wall_s: float
 ) -> Iterator[Progress]:
     """Count steps since each task was placed, as far back as was read."""
-    from libra_plan.planner.replan.window import Progress
+    from libra_plan.planner.controller.window import Progress
 
     steps: dict[str, float] = {}
     for (task, _), windows in _of_role(work, workload).items():
@@ -352,8 +352,8 @@ def _checkpoints(
     tasks: Iterable[TaskSpec], parent: Manifest, working: Path, wall_s: float
 ) -> Iterator[CheckpointAge]:
     """Give the age of each task's newest complete checkpoint; None where it has none."""
-    from libra_plan.planner.handover.checkpoints import newest
-    from libra_plan.planner.replan.window import CheckpointAge
+    from libra_plan.planner.controller.window import CheckpointAge
+    from libra_plan.planner.runtime.checkpoints import newest
 
     lifecycles = {task.id: task.lifecycle for task in parent.spec.tasks}
     for task in tasks:
@@ -367,14 +367,14 @@ def _samples(sources: Sources) -> list[Sample]:
     """Read the end of the monitor's recording."""
     if sources.monitor is None or not sources.monitor.exists():
         return []
-    from libra_plan.planner.telemetry.playback import read_tail
+    from libra_plan.planner.telemetry.reader import read_tail
 
     return [played.sample for played in read_tail(sources.monitor, sources.window_s, [])]
 
 
 def _gpu_events(samples: Sequence[Sample], cluster: Cluster) -> Iterator[Event]:
     """Tell of GPUs that the monitor lost: off the bus, or after an error that no process survives."""
-    from libra_plan.planner.replan.window import Event, EventKind
+    from libra_plan.planner.controller.window import Event, EventKind
     from libra_plan.planner.telemetry.sample import GpuState
 
     by_uuid = {gpu.uuid: gpu.id for gpu in cluster.gpus.values() if gpu.uuid}

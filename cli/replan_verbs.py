@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from libra_plan.cli import render
-from libra_plan.cli.faults import writing
+from libra_plan.cli.errors import writing
 from libra_plan.cli.inputs import ClusterFlags
-from libra_plan.cli.kept_columns import MOST_MIB, ColumnsMib, kept_columns
+from libra_plan.cli.kept_configurations import MOST_MIB, ColumnsMib, kept_configurations
 from libra_plan.cli.options import with_options
 from libra_plan.cli.plan_verbs import (
     AheadSteps,
@@ -36,10 +36,10 @@ from libra_plan.errors import LockedError, StateError
 
 if TYPE_CHECKING:
     from libra_plan.cli.replan_inputs import Sources
-    from libra_plan.planner.replan.market import Memo
-    from libra_plan.planner.replan.policy import ReplanPolicy
-    from libra_plan.planner.replan.runner import Report
-    from libra_plan.planner.replan.state_store import StateStore
+    from libra_plan.planner.controller.configuration_values import Memo
+    from libra_plan.planner.controller.policy import ReplanPolicy
+    from libra_plan.planner.controller.runner import Report
+    from libra_plan.planner.controller.state_store import StateStore
 
 __all__ = ["Folder", "StateOption", "opened", "register", "require_folder"]
 
@@ -109,8 +109,8 @@ def opened(
     """Open the record; text with `://` is a URL. With `lead` the lease is given back at the end."""
     import socket
 
-    from libra_plan.planner.replan.state_store import StateStore
-    from libra_plan.planner.replan.store_open import DATABASE
+    from libra_plan.planner.controller.state_store import StateStore
+    from libra_plan.planner.controller.store_open import DATABASE
 
     where: Path | str = folder / DATABASE if state is None else state if "://" in state else Path(state)
     holder = f"{socket.gethostname()}:{os.getpid()}"
@@ -127,7 +127,7 @@ def opened(
 @contextmanager
 def _locked(folder: Path, wait_s: float) -> Iterator[None]:
     """Hold the folder's lock for a look; the kernel gives it back however the run ends (A077)."""
-    from libra_plan.planner.manifests.store import lock_folder
+    from libra_plan.planner.launchers.store import lock_folder
 
     ends = time.monotonic() + wait_s
     while True:
@@ -187,17 +187,17 @@ def replan(
     given: Looking, wait: Wait = 0.0, columns_mib: ColumnsMib = MOST_MIB, form: FormOption = Form.TABLE
 ) -> None:
     """Look once."""
-    from libra_plan.planner.replan.market import Memo
-    from libra_plan.planner.replan.policy import read_policy
+    from libra_plan.planner.controller.configuration_values import Memo
+    from libra_plan.planner.controller.policy import read_policy
 
     rules = read_policy(given.replan_policy)
     require_folder(given.run)
     with (
-        kept_columns(columns_mib) as columns,
+        kept_configurations(columns_mib) as columns,
         _locked(given.run, wait),
         opened(given.run, given.state, lead=True) as store,
     ):
-        report = _look(given.sources, store, rules, given.dry_run, Memo(columns=columns))
+        report = _look(given.sources, store, rules, given.dry_run, Memo(configurations=columns))
     _print_report(report, form)
 
 
@@ -215,7 +215,7 @@ def _look(
     sources: Sources, store: StateStore, policy: ReplanPolicy, dry_run: bool, memo: Memo | None
 ) -> Report:
     from libra_plan.cli.replan_inputs import now, sense
-    from libra_plan.planner.replan.runner import one_look
+    from libra_plan.planner.controller.runner import one_look
 
     store.lead(3.0 * policy.every_s)
     with writing(sources.folder):
@@ -275,8 +275,8 @@ def watch(
 ) -> None:
     """Look again and again until told to stop."""
     from libra_plan.cli.watching import Health, Signals, serve, watch_loop
-    from libra_plan.planner.replan.market import Memo
-    from libra_plan.planner.replan.policy import read_policy
+    from libra_plan.planner.controller.configuration_values import Memo
+    from libra_plan.planner.controller.policy import read_policy
 
     rules = read_policy(given.replan_policy)
     require_folder(given.run)
@@ -326,7 +326,7 @@ def replay(
 ) -> None:
     """Derive decisions again."""
     from libra_plan.cli.replan_history import print_replay
-    from libra_plan.planner.replan.policy import read_policy
+    from libra_plan.planner.controller.policy import read_policy
 
     other = None if replan_policy is None else read_policy(replan_policy)
     with opened(run, state, create=False) as store:

@@ -38,12 +38,12 @@ def schema(name: Annotated[SchemaName, typer.Argument(metavar="NAME", help="Kind
     from importlib import resources
 
     if name is SchemaName.REPLAN_POLICY:
-        from libra_plan.planner.replan.policy import policy_schema
+        from libra_plan.planner.controller.policy import policy_schema
 
         render.print_text(policy_schema())
         return
     if name is SchemaName.MANIFEST:
-        file = resources.files("libra_plan.planner.manifests") / "manifest.schema.json"
+        file = resources.files("libra_plan.planner.launchers") / "manifest.schema.json"
     else:
         file = resources.files("libra_plan.profiles") / "schemas" / f"{name.value}.schema.json"
     render.print_text(file.read_text(encoding="utf-8").rstrip("\n"))

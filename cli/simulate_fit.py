@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from libra_plan.cli import render
-from libra_plan.cli.faults import writing
+from libra_plan.cli.errors import writing
 from libra_plan.cli.plan_verbs import Form
 from libra_plan.errors import InputError
 

@@ -13,14 +13,14 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from libra_plan.cli import render
-from libra_plan.cli.faults import Interrupted
+from libra_plan.cli.errors import Interrupted
 from libra_plan.errors import NoPlanError
 
 if TYPE_CHECKING:
+    from libra_plan.planner.optimize.base import SolveParams, SolveResult
+    from libra_plan.planner.optimize.interrupter import Look, Watch
     from libra_plan.planner.plan import Plan
     from libra_plan.planner.problem import Problem
-    from libra_plan.planner.solvers.base import SolveParams, SolveResult
-    from libra_plan.planner.solvers.watch import Look, Watch
 
 __all__ = ["verified_plan"]
 
@@ -33,8 +33,8 @@ def verified_plan(problem: Problem, params: SolveParams) -> Plan:
 
     The first Ctrl-C ends the search, and the best plan so far is the answer; the second leaves.
     """
-    from libra_plan.planner.solvers.base import TerminationReason
-    from libra_plan.planner.solvers.watch import Watch
+    from libra_plan.planner.optimize.base import TerminationReason
+    from libra_plan.planner.optimize.interrupter import Watch
     from libra_plan.planner.verify import verify
 
     watch = Watch()
@@ -77,7 +77,7 @@ class _Work:
 
 
 def _watched(problem: Problem, params: SolveParams, watch: Watch) -> SolveResult:
-    from libra_plan.planner.solvers.solve import solve
+    from libra_plan.planner.optimize.solve import solve
 
     work = _Work(lambda: solve(problem, params))
     thread = threading.Thread(target=work.run, daemon=True)

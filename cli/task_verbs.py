@@ -32,7 +32,7 @@ def add(
     reason: Reason = "",
 ) -> None:
     """Check the file, and put its tasks into the queue."""
-    from libra_plan.planner.replan.queue import add_tasks
+    from libra_plan.planner.controller.job_queue import add_tasks
     from libra_plan.profiles.catalog import load_workload
 
     workload, _ = load_workload(file)
@@ -91,7 +91,7 @@ def list_(run: Folder = Path("run"), state: StateOption = None, form: FormOption
     """List wishes, and how long who waits."""
     from dataclasses import asdict
 
-    from libra_plan.planner.replan.queue import read_book, waits_of
+    from libra_plan.planner.controller.job_queue import read_book, waits_of
 
     with opened(run, state, create=False) as store:
         rows, waits = read_book(store).rows, waits_of(store.state())
@@ -120,7 +120,7 @@ def _change(
     weight: float | None = None,
     tier: int | None = None,
 ) -> None:
-    from libra_plan.planner.replan.queue import change_task, require_known
+    from libra_plan.planner.controller.job_queue import change_task, require_known
 
     require_folder(run)
     with opened(run, state) as store:

@@ -12,11 +12,11 @@ from libra_plan.cli.cross_checks import check_gpu_names, memory_notes, unknown_m
 from libra_plan.cli.inputs import measured_mib
 from libra_plan.errors import InputError
 from libra_plan.models.clusters import cluster_of
-from libra_plan.planner.manifests.check import require_sound
-from libra_plan.planner.manifests.document import read_manifest
-from libra_plan.planner.manifests.emitted import INDEX
-from libra_plan.planner.manifests.manifest import KIND
-from libra_plan.planner.manifests.store import CURRENT
+from libra_plan.planner.launchers.check import require_sound
+from libra_plan.planner.launchers.document import read_manifest
+from libra_plan.planner.launchers.emitted import INDEX
+from libra_plan.planner.launchers.manifest import KIND
+from libra_plan.planner.launchers.store import CURRENT
 from libra_plan.profiles.catalog import ProfilesFolder, load_cluster, load_folder, load_profile
 from libra_plan.profiles.counting import counted
 from libra_plan.profiles.document import read_document, shown

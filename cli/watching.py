@@ -15,8 +15,8 @@ from libra_plan.cli import render
 from libra_plan.errors import InputError, LibraError, LockedError, TimeLimitError
 
 if TYPE_CHECKING:
-    from libra_plan.planner.replan.policy import ReplanPolicy
-    from libra_plan.planner.replan.runner import Report
+    from libra_plan.planner.controller.policy import ReplanPolicy
+    from libra_plan.planner.controller.runner import Report
 
 __all__ = ["Health", "Signals", "serve", "watch_loop"]
 

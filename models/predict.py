@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import msgspec
 
 from libra_plan.errors import InputError, LibraError, RefusedError
-from libra_plan.models.answerers import Choice, choose, in_set, like_stated, unknown_model
-from libra_plan.models.donors import alike, same_way
 from libra_plan.models.fit import FittedProfile, fit_profile
 from libra_plan.models.many import Answer, memory_many, time_many
+from libra_plan.models.profile_lookup import Choice, choose, in_set, like_stated, unknown_model
 from libra_plan.models.quantities import Estimate
 from libra_plan.models.query import Query
 from libra_plan.models.questions import BadQuestion, Question
+from libra_plan.models.transfer_sources import alike, same_way
 from libra_plan.profiles.catalog import LoadedProfile
 from libra_plan.profiles.counting import counted
 from libra_plan.profiles.model_shapes import model_shape, plain_name

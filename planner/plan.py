@@ -8,11 +8,17 @@ from enum import Enum
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.quantities import Estimate
 from libra_plan.models.topology import GpuId
-from libra_plan.planner.problem import HeldRole, HeldTask, HeldWorkers, SharingKind, StageOption
+from libra_plan.planner.problem import (
+    IncumbentRole,
+    IncumbentTask,
+    IncumbentWorkers,
+    SharingKind,
+    StageOption,
+)
 
 __all__ = [
     "Certificate",
-    "Column",
+    "Configuration",
     "CpuShare",
     "DeadlineSlack",
     "JointRun",
@@ -89,11 +95,11 @@ class Phase:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class Configuration:
     """One complete way to run one task: phases that take the same GPUs one after the other.
 
     Nearly always there is one phase. `blocks` lists (GPU class, block size, number) over the whole
-    column. `step_time_s` includes the switches inside pools and the weight hand-over.
+    configuration. `step_time_s` includes the switches inside pools and the weight hand-over.
     """
 
     task: str
@@ -104,7 +110,7 @@ class Column:
 
     @property
     def gpus(self) -> int:
-        """Count the GPUs the column holds."""
+        """Count the GPUs the configuration holds."""
         return sum(size * number for _, size, number in self.blocks)
 
     @property
@@ -158,10 +164,10 @@ class CpuShare:
 
 @dataclass(frozen=True, slots=True)
 class RunningTask:
-    """A task with its column, its GPUs and its throughput against its weighted fair share."""
+    """A task with its configuration, its GPUs and its throughput against its weighted fair share."""
 
     task: str
-    column: Column
+    configuration: Configuration
     roles: tuple[PlacedRole, ...]
     cpu: tuple[CpuShare, ...]
     normalised: float
@@ -232,6 +238,8 @@ class Certificate:
     computed (`lp`, `cp-sat`); `bound` is the least of them. `baselines` holds the objectives of
     the equal split, greedy and running plans, where they exist. `cost_per_hour` is None when a GPU
     class in use has no price. `passes`, `deadlines` and `teams` are what policies add.
+    `duals` maps constraints, by name, to the dual price π ≥ 0 that proves the `lp` bound:
+    Σ limit · π + Σ over tasks of max(0, max over configurations of value − use · π).
     """
 
     policy: str
@@ -241,27 +249,28 @@ class Certificate:
     gap: float
     bounds: tuple[tuple[str, float], ...] = ()
     baselines: tuple[tuple[str, float], ...] = ()
-    columns: int = 0
+    configurations: int = 0
     deterministic: bool = False
     cost_per_hour: float | None = None
     budget_per_hour: float | None = None
     passes: tuple[Pass, ...] = ()
     deadlines: tuple[DeadlineSlack, ...] = ()
     teams: tuple[TeamShare, ...] = ()
+    duals: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class JointRun:
-    """Tasks that run jointly, in one column that covers all of them; its roles are named `task/role`.
+    """Tasks that run jointly, in one configuration that covers all of them; its roles are named `task/role`.
 
     Under `turns` the first task works in the first pool while the second works in the second, then
     they change places; under `engine` the first pool holds the engine that serves all. What each
-    running task says of itself is its part of this column.
+    running task says of itself is its part of this configuration.
     """
 
     kind: SharingKind
     tasks: tuple[str, ...]
-    column: Column
+    configuration: Configuration
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,20 +286,20 @@ class Plan:
     joint: tuple[JointRun, ...] = ()
 
     @property
-    def columns(self) -> tuple[Column, ...]:
-        """List the columns that hold GPUs, each GPU in one of them."""
+    def configurations(self) -> tuple[Configuration, ...]:
+        """List the configurations that hold GPUs, each GPU in one of them."""
         covered = {task for run in self.joint for task in run.tasks}
-        apart = (running.column for running in self.running if running.task not in covered)
-        return (*apart, *(run.column for run in self.joint))
+        apart = (running.configuration for running in self.running if running.task not in covered)
+        return (*apart, *(run.configuration for run in self.joint))
 
 
-def held_by(plan: Plan) -> tuple[HeldTask, ...]:
+def held_by(plan: Plan) -> tuple[IncumbentTask, ...]:
     """Say what a plan's tasks hold once it runs; roles that take GPUs in turn share a group."""
     return tuple(_held(running) for running in plan.running)
 
 
-def _held(running: RunningTask) -> HeldTask:
-    pools = [pool for phase in running.column.phases for pool in phase.pools]
+def _held(running: RunningTask) -> IncumbentTask:
+    pools = [pool for phase in running.configuration.phases for pool in phase.pools]
     groups = {
         choice.role: f"pool{number}"
         for number, pool in enumerate(pools)
@@ -298,7 +307,7 @@ def _held(running: RunningTask) -> HeldTask:
         if len(pool.choices) > 1
     }
     roles = tuple(
-        HeldRole(
+        IncumbentRole(
             each.role,
             each.choice.layout,
             each.replicas,
@@ -307,5 +316,5 @@ def _held(running: RunningTask) -> HeldTask:
         )
         for each in running.roles
     )
-    workers = tuple(HeldWorkers(share.role, share.node, share.workers) for share in running.cpu)
-    return HeldTask(running.task, roles, workers)
+    workers = tuple(IncumbentWorkers(share.role, share.node, share.workers) for share in running.cpu)
+    return IncumbentTask(running.task, roles, workers)

@@ -22,9 +22,9 @@ __all__ = [
     "Coupling",
     "CouplingKind",
     "Deadline",
-    "HeldRole",
-    "HeldTask",
-    "HeldWorkers",
+    "IncumbentRole",
+    "IncumbentTask",
+    "IncumbentWorkers",
     "Policy",
     "Problem",
     "Quota",
@@ -54,7 +54,7 @@ class CouplingKind(str, Enum):
 
 
 class Arrangement(str, Enum):
-    """Name the shapes of a column that a task's framework allows."""
+    """Name the shapes of a configuration that a task's framework allows."""
 
     COLOCATED = "colocated"
     SEPARATE = "separate"
@@ -230,7 +230,7 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class HeldRole:
+class IncumbentRole:
     """What a role of the running plan holds: its layout and the GPUs of each replica, in order.
 
     Roles of one task with the same `share_group` take those GPUs in turn. `mix` lists the layouts of
@@ -250,7 +250,7 @@ class HeldRole:
 
 
 @dataclass(frozen=True, slots=True)
-class HeldWorkers:
+class IncumbentWorkers:
     """Workers of a CPU-only role of the running plan on one node."""
 
     role: str
@@ -259,15 +259,15 @@ class HeldWorkers:
 
 
 @dataclass(frozen=True, slots=True)
-class HeldTask:
+class IncumbentTask:
     """A task of the running plan and what it holds; changing any of its GPUs costs `Task.restart_s`.
 
     `workers` of a task that keeps its GPUs stay where they are as long as there is room.
     """
 
     task: str
-    roles: tuple[HeldRole, ...]
-    workers: tuple[HeldWorkers, ...] = ()
+    roles: tuple[IncumbentRole, ...]
+    workers: tuple[IncumbentWorkers, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,7 +319,7 @@ class Problem:
 
     cluster: Cluster
     tasks: tuple[Task, ...]
-    running: tuple[HeldTask, ...] = ()
+    running: tuple[IncumbentTask, ...] = ()
     policy: Policy = Policy.THROUGHPUT
     horizon_s: float = 3600.0
     input_digests: dict[str, str] = field(default_factory=dict)

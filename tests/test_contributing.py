@@ -62,7 +62,7 @@ def apply_diff(copy: Path, diff: str) -> None:
 LAUNCHER = """
 from plans import colocated, single_node
 from libra_plan.errors import ManifestError
-from libra_plan.planner.manifests.base import find_emitter
+from libra_plan.planner.launchers.base import find_emitter
 
 emitter = find_emitter("rank-table")
 rows = emitter.emit(colocated())["ranks.csv"].splitlines()
@@ -115,7 +115,7 @@ from libra_plan.models.parallelism import Layout
 from libra_plan.models.quantities import exactly
 from libra_plan.models.topology import Cluster, Gpu, GpuId, Node
 from libra_plan.planner.problem import Coupling, CouplingKind, Policy, Problem, Role, StageOption, Task
-from libra_plan.planner.solvers.solve import solve
+from libra_plan.planner.optimize.solve import solve
 
 GPUS = 8
 

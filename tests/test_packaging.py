@@ -163,21 +163,21 @@ def test_installed_wheel_works_outside_the_checkout(
 
 
 PLANTED = [
-    ("planner/handover/moves.py", "import subprocess\n\nsubprocess.run(['true'])\n"),
+    ("planner/runtime/moves.py", "import subprocess\n\nsubprocess.run(['true'])\n"),
     ("models/memory.py", "from pynvml import nvmlInit\n\nnvmlInit()\n"),
     ("planner/verify/verify.py", "from ortools.sat.python import cp_model\n\ncp_model.CpModel()\n"),
-    ("planner/columns/pareto.py", "import pulp\n\npulp.LpProblem()\n"),
+    ("planner/configurations/pareto.py", "import pulp\n\npulp.LpProblem()\n"),
     ("models/rollout.py", "import torch\n\ntorch.zeros(1)\n"),
-    ("planner/handover/journal.py", "import time\n\ntime.time()\n"),
+    ("planner/runtime/journal.py", "import time\n\ntime.time()\n"),
     ("planner/telemetry/simulated.py", "import random\n\nrandom.random()\n"),
     ("models/training.py", "from numpy import random\n\nrandom.rand()\n"),
 ]
 ALLOWED = [
-    ("planner/launch/launch.py", PLANTED[0][1]),
+    ("planner/runtime/launch.py", PLANTED[0][1]),
     ("planner/telemetry/smi.py", PLANTED[0][1]),
     ("planner/telemetry/nvml.py", PLANTED[1][1]),
-    ("planner/solvers/cpsat.py", PLANTED[2][1]),
-    ("planner/solvers/lp.py", PLANTED[3][1]),
+    ("planner/optimize/cpsat.py", PLANTED[2][1]),
+    ("planner/optimize/lp.py", PLANTED[3][1]),
     ("profiles/measure/runner.py", PLANTED[4][1]),
     ("planner/telemetry/simulated.py", "import random\n\nrandom.Random(1)\n"),
 ]

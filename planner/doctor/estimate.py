@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from libra_plan.models.quantities import Estimate
 from libra_plan.planner.doctor.diagnose import Diagnosis
 from libra_plan.planner.doctor.finding import Finding, Gain
+from libra_plan.planner.optimize.incumbent import held_configurations
 from libra_plan.planner.plan import Plan
 from libra_plan.planner.problem import Problem
-from libra_plan.planner.solvers.held import held_columns
 
 __all__ = ["PLANNED", "StepChange", "step_changes", "with_estimates"]
 
@@ -34,13 +34,13 @@ class StepChange:
 
 def step_changes(problem: Problem, plan: Plan) -> dict[str, StepChange]:
     """Compare each task that runs, and may stay as it is, with the plan; others cannot be compared."""
-    planned = {running.task: running.column.step_time_s for running in plan.running}
+    planned = {running.task: running.configuration.step_time_s for running in plan.running}
     found = {}
     for held in problem.running:
         task = problem.task_of.get(held.task)
-        columns = [] if task is None else held_columns(problem, task, held)
-        if columns and held.task in planned:
-            found[held.task] = StepChange(columns[0].step_time_s, planned[held.task])
+        configurations = [] if task is None else held_configurations(problem, task, held)
+        if configurations and held.task in planned:
+            found[held.task] = StepChange(configurations[0].step_time_s, planned[held.task])
     return found
 
 

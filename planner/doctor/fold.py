@@ -10,7 +10,7 @@ import numpy as np
 
 from libra_plan.planner.doctor.settings import Thresholds
 from libra_plan.planner.doctor.tracks import Floats, GpuTrack, HostTrack
-from libra_plan.planner.telemetry.playback import Played
+from libra_plan.planner.telemetry.reader import Played
 from libra_plan.planner.telemetry.sample import GpuSample, HostSample, Sample
 
 __all__ = ["SampleFold"]

@@ -6,8 +6,8 @@ from datetime import datetime
 from pathlib import Path
 
 from libra_plan.errors import ProfileError, Where
+from libra_plan.planner.controller.store_open import DATABASE
 from libra_plan.planner.doctor.tracks import MovedTask
-from libra_plan.planner.replan.store_open import DATABASE
 from libra_plan.profiles.document import shown
 from libra_plan.profiles.switch_costs import STORE, read_switch_costs
 
@@ -30,7 +30,7 @@ def moves_in(folder: Path) -> list[MovedTask] | None:
 
 def _decided(path: Path) -> list[MovedTask]:
     """Give the moves of every look whose plan was written."""
-    from libra_plan.planner.replan.state_store import StateStore
+    from libra_plan.planner.controller.state_store import StateStore
 
     store = StateStore.open(path, create=False)
     try:

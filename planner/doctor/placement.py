@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from libra_plan.planner.doctor.tracks import GpuTrack
-from libra_plan.planner.manifests.manifest import Manifest
+from libra_plan.planner.launchers.manifest import Manifest
 
 __all__ = ["Holder", "Placement", "placement_of"]
 

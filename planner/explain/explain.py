@@ -16,9 +16,9 @@ from libra_plan.planner.explain.margins import (
     one_more_gpu,
 )
 from libra_plan.planner.explain.tasks import TaskExplanation, explain_task
+from libra_plan.planner.optimize.base import SolveParams
 from libra_plan.planner.plan import Plan
 from libra_plan.planner.problem import Problem
-from libra_plan.planner.solvers.base import SolveParams
 
 __all__ = ["Explanation", "explain", "explain_no_plan"]
 

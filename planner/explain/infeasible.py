@@ -1,9 +1,9 @@
 """Why a task cannot run, and the least that must give way so that it can.
 
-First every limit is soft: columns are made without limits, pins and exclusions, on GPUs with memory
-to spare and a cluster with room. What each column then needs beyond its limits is arithmetic, and a
-lower bound on what it costs to allow it. In order of that bound columns are placed for good, with
-CPU cores and host memory raised by bisection, until no other column could be cheaper. The cost is
+First every limit is soft: configurations are made without limits, pins and exclusions, on GPUs with memory
+to spare and a cluster with room. What each configuration then needs beyond its limits is arithmetic, and a
+lower bound on what it costs to allow it. In order of that bound configurations are placed for good, with
+CPU cores and host memory raised by bisection, until no other configuration could be cheaper. The cost is
 the sum of relative changes; of equal ones the fewest limits.
 """
 
@@ -13,20 +13,20 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from libra_plan.models.topology import Cluster, GpuId
-from libra_plan.planner.columns import columns_of
+from libra_plan.planner.configurations import configurations_of
 from libra_plan.planner.explain.relax import Relaxation, relaxed
 from libra_plan.planner.explain.soft import PLENTY, Draft, drafts_of, without_ids
-from libra_plan.planner.plan import Column, Pool
+from libra_plan.planner.optimize.assignment import UndecidedError
+from libra_plan.planner.optimize.base import SolveParams
+from libra_plan.planner.optimize.objective import Candidate, TaskCandidates
+from libra_plan.planner.optimize.placement import TaskPlacement, place
+from libra_plan.planner.plan import Configuration, Pool
 from libra_plan.planner.problem import Problem, Task
-from libra_plan.planner.solvers.assignment import UndecidedError
-from libra_plan.planner.solvers.base import SolveParams
-from libra_plan.planner.solvers.placement import TaskPlacement, place
-from libra_plan.planner.solvers.worth import Candidate, TaskCandidates
 
 __all__ = ["CannotRun", "Way", "cannot_run", "runs_alone"]
 
-_TRIED = 300  # columns that are placed before the search gives up its proof
-_OTHERS = 40  # columns that are placed for the sake of other ways than the cheapest
+_TRIED = 300  # configurations that are placed before the search gives up its proof
+_OTHERS = 40  # configurations that are placed for the sake of other ways than the cheapest
 _WAYS = 3
 _PLACE_S = 1.0
 
@@ -90,7 +90,7 @@ def cannot_run(problem: Problem, task: Task, in_time: Callable[[], bool] = lambd
         if limits in best and way.total >= best[limits].total:
             continue
         changed = relaxed(alone, way.relaxations)
-        if runs_alone(changed, changed.tasks[0]):  # else a faster column hides this one there
+        if runs_alone(changed, changed.tasks[0]):  # else a faster configuration hides this one there
             best[limits] = way
     return CannotRun(task.id, _few(best), in_time())
 
@@ -122,24 +122,26 @@ def _placed(problem: Problem, draft: Draft, in_time: Callable[[], bool]) -> Way 
     (task,) = wider.tasks
     wider = replace(wider, tasks=(without_ids(task, open_ids),))
     found = list(draft.relaxations)
-    if _try(wider, draft.column) is None:
+    if _try(wider, draft.configuration) is None:
         plenty = _with_hosts(wider.cluster, PLENTY, PLENTY)
-        if _try(replace(wider, cluster=plenty), draft.column) is None:
+        if _try(replace(wider, cluster=plenty), draft.configuration) is None:
             return None
         for code in ("cpu-cores", "host-memory"):
-            more = _least_more(wider, draft.column, code, in_time)
+            more = _least_more(wider, draft.configuration, code, in_time)
             if more is not None:
                 found.append(more)
                 wider = relaxed(wider, [more])
-    if _try(wider, draft.column) is None:  # together they need more than each alone
+    if _try(wider, draft.configuration) is None:  # together they need more than each alone
         return None
-    given = _given_back(wider, task, [each.subject for each in open_ids], draft.column)
+    given = _given_back(wider, task, [each.subject for each in open_ids], draft.configuration)
     kept = (*(each for each in found if each.code != "exclusion"), *given)
     total = sum(each.amount for each in kept)
-    return Way(kept, total, draft.column.gpus, draft.column.step_time_s.value)
+    return Way(kept, total, draft.configuration.gpus, draft.configuration.step_time_s.value)
 
 
-def _given_back(problem: Problem, limited: Task, roles: Sequence[str], column: Column) -> list[Relaxation]:
+def _given_back(
+    problem: Problem, limited: Task, roles: Sequence[str], configuration: Configuration
+) -> list[Relaxation]:
     """Find the excluded GPUs that roles must be given, role by role, less any they can do without.
 
     Phases share their GPUs, which takes roles without any exclusion.
@@ -148,9 +150,9 @@ def _given_back(problem: Problem, limited: Task, roles: Sequence[str], column: C
     excluded = {role.id: role.excluded_gpus for role in limited.gpu_roles}
     for role in roles:
         given = excluded[role]
-        if len(column.phases) == 1:
+        if len(configuration.phases) == 1:
             (task,) = problem.tasks
-            problem, given = _fewest_given(problem, task, role, excluded[role], column)
+            problem, given = _fewest_given(problem, task, role, excluded[role], configuration)
         if given:
             now, amount = len(excluded[role]), len(given) / len(excluded[role])
             names = tuple(sorted(given))
@@ -163,17 +165,17 @@ def _given_back(problem: Problem, limited: Task, roles: Sequence[str], column: C
 
 
 def _fewest_given(
-    problem: Problem, task: Task, role: str, excluded: frozenset[GpuId], column: Column
+    problem: Problem, task: Task, role: str, excluded: frozenset[GpuId], configuration: Configuration
 ) -> tuple[Problem, frozenset[GpuId]]:
     """Give the problem with all but a few of a role's exclusions back in force, and those few."""
-    (beside,) = ({c.role for c in pool.choices} for pool in column.phases[0].pools if _has(pool, role))
+    (beside,) = ({c.role for c in pool.choices} for pool in configuration.phases[0].pools if _has(pool, role))
 
     def excluding(gpus: frozenset[GpuId]) -> Problem:
         roles = tuple(replace(r, excluded_gpus=gpus) if r.id == role else r for r in task.roles)
         return replace(problem, tasks=(replace(task, roles=roles),))
 
     def taken(allowed: frozenset[GpuId]) -> frozenset[GpuId] | None:
-        placement = _try(excluding(excluded - allowed), column)
+        placement = _try(excluding(excluded - allowed), configuration)
         if placement is None:
             return None
         return excluded & {gpu for each in placement.roles if each.role in beside for gpu in each.gpus}
@@ -189,9 +191,9 @@ def _has(pool: Pool, role: str) -> bool:
     return any(choice.role == role for choice in pool.choices)
 
 
-def _try(problem: Problem, column: Column) -> TaskPlacement | None:
+def _try(problem: Problem, configuration: Configuration) -> TaskPlacement | None:
     (task,) = problem.tasks
-    only = TaskCandidates(task, (Candidate(column, 1.0, 1.0),), None, 0, False)
+    only = TaskCandidates(task, (Candidate(configuration, 1.0, 1.0),), None, 0, False)
     try:
         placed = place(problem, [only], {0: 0}, SolveParams(), limit_s=_PLACE_S)
     except UndecidedError:
@@ -213,7 +215,7 @@ def _with_hosts(cluster: Cluster, cores: float | None, host_mib: float | None) -
 
 
 def _least_more(
-    problem: Problem, column: Column, code: str, in_time: Callable[[], bool]
+    problem: Problem, configuration: Configuration, code: str, in_time: Callable[[], bool]
 ) -> Relaxation | None:
     """Find by bisection the least whole number to add to every node, what comes later aside."""
     (task,) = problem.tasks
@@ -228,7 +230,7 @@ def _least_more(
     def enough(more: int) -> bool:
         cluster = relaxed(problem, [with_more(more)]).cluster if more else problem.cluster
         cluster = _with_hosts(cluster, None, PLENTY) if cores else cluster
-        return _try(replace(problem, cluster=cluster), column) is not None
+        return _try(replace(problem, cluster=cluster), configuration) is not None
 
     if enough(0):
         return None
@@ -245,4 +247,7 @@ def _least_more(
 def runs_alone(problem: Problem, task: Task) -> bool:
     """Tell whether a task can run with the cluster to itself."""
     alone = replace(problem, tasks=(task,), running=())
-    return any(_try(alone, column) is not None for column in columns_of(task, problem.cluster).columns)
+    return any(
+        _try(alone, configuration) is not None
+        for configuration in configurations_of(task, problem.cluster).configurations
+    )

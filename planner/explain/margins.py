@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from libra_plan.planner.columns import columns_of
+from libra_plan.planner.configurations import configurations_of
 from libra_plan.planner.explain.relax import Relaxation, relaxed
+from libra_plan.planner.optimize.base import SolveParams
+from libra_plan.planner.optimize.constraints import master_rows
+from libra_plan.planner.optimize.lp import lp_bound, lp_prices, lp_worst_bound
+from libra_plan.planner.optimize.objective import TaskCandidates, candidates_of
+from libra_plan.planner.optimize.solve import solve
 from libra_plan.planner.plan import Plan, RunningTask
 from libra_plan.planner.problem import Policy, Problem, Task
-from libra_plan.planner.solvers.base import SolveParams
-from libra_plan.planner.solvers.lp import lp_bound, lp_prices, lp_worst_bound
-from libra_plan.planner.solvers.rows import master_rows
-from libra_plan.planner.solvers.solve import solve
-from libra_plan.planner.solvers.worth import TaskCandidates, candidates_of
 from libra_plan.profiles.counting import counted
 
 __all__ = ["LimitGain", "NextBest", "OneMoreGpu", "gains_of_limits", "next_best", "one_more_gpu"]
@@ -102,9 +102,11 @@ def _one_more(
     result = solve(larger, params, shares_of=problem)
     if result.plan is None:
         return None
-    before = {running.task: running.column.gpus for running in plan.running}
+    before = {running.task: running.configuration.gpus for running in plan.running}
     changed = tuple(
-        running.task for running in result.plan.running if running.column.gpus > before.get(running.task, 0)
+        running.task
+        for running in result.plan.running
+        if running.configuration.gpus > before.get(running.task, 0)
     )
     objective = result.plan.certificate.objective
     prices: list[float | None] = []
@@ -177,11 +179,11 @@ def _steps(problem: Problem) -> Iterator[Relaxation]:
 def _task_steps(problem: Problem, task: Task) -> Iterator[Relaxation]:
     """Give each limit of a task its next step: the next size that it has a way to run with."""
     if task.max_gpus is not None:
-        free = columns_of(replace(task, max_gpus=None), problem.cluster)
+        free = configurations_of(replace(task, max_gpus=None), problem.cluster)
         larger = [int(gpus) for gpus in free.gpus if gpus > task.max_gpus]
         yield from _up("task-max", task.id, "", task.max_gpus, larger)
     if task.min_gpus:
-        free = columns_of(replace(task, min_gpus=0), problem.cluster)
+        free = configurations_of(replace(task, min_gpus=0), problem.cluster)
         yield from _down("task-min", task.id, "", task.min_gpus, [int(gpus) for gpus in free.gpus])
     for role in task.gpu_roles:
         sizes = [option.gpus for option in role.options]
@@ -214,7 +216,7 @@ def _down(code: str, task: str, role: str, now: int, sizes: Sequence[int]) -> It
 
 
 def next_best(problem: Problem, plan: Plan, params: SolveParams) -> NextBest | None:
-    """Solve again with this plan's combination of columns forbidden; None when there is no other plan."""
+    """Solve again with this plan's combination of configurations forbidden; None when there is no other plan."""
     other = solve(problem, params, other_than=plan).plan
     if other is None:
         return None
@@ -234,16 +236,18 @@ def _differences(problem: Problem, plan: Plan, other: Plan) -> Iterator[str]:
             yield f"{task.id} runs: {_way(other, new)}"
         elif old is not None and new is None:
             yield f"{task.id} waits"
-        elif old is not None and new is not None and old.column.phases != new.column.phases:
+        elif old is not None and new is not None and old.configuration.phases != new.configuration.phases:
             yield f"{task.id}: {_way(other, new)} instead of {_way(plan, old)}"
 
 
 def _way(plan: Plan, running: RunningTask) -> str:
     phases = [
         " | ".join(" + ".join(f"{c.role} {c.option.form}" for c in pool.choices) for pool in phase.pools)
-        for phase in running.column.phases
+        for phase in running.configuration.phases
     ]
-    return f"{' ; '.join(phases)} on {counted(running.column.gpus, 'GPU')}{_shared(plan, running.task)}"
+    return (
+        f"{' ; '.join(phases)} on {counted(running.configuration.gpus, 'GPU')}{_shared(plan, running.task)}"
+    )
 
 
 def _shared(plan: Plan, task: str) -> str:

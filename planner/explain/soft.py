@@ -1,4 +1,4 @@
-"""Columns of a task whose limits are soft, each with what arithmetic says must give way for it."""
+"""Configurations of a task whose limits are soft, each with what arithmetic says must give way for it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 
 from libra_plan.models.topology import Cluster
-from libra_plan.planner.columns import columns_of
-from libra_plan.planner.columns.capacity import capacities
-from libra_plan.planner.columns.needs import gpus_in_blocks
+from libra_plan.planner.configurations import configurations_of
+from libra_plan.planner.configurations.capacity import capacities
+from libra_plan.planner.configurations.needs import gpus_in_blocks
 from libra_plan.planner.explain.relax import Relaxation, relaxed
-from libra_plan.planner.plan import Column
+from libra_plan.planner.plan import Configuration
 from libra_plan.planner.problem import Problem, Task
 
 __all__ = ["PLENTY", "Draft", "drafts_of", "without_ids"]
@@ -22,9 +22,9 @@ PLENTY = 1e12
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A column with what arithmetic says must give way for it."""
+    """A configuration with what arithmetic says must give way for it."""
 
-    column: Column
+    configuration: Configuration
     relaxations: tuple[Relaxation, ...]
 
     @property
@@ -35,11 +35,11 @@ class Draft:
     @property
     def rank(self) -> tuple[float, int, float]:
         """Order drafts: cheapest, fewest limits, fastest."""
-        return self.total, len(self.relaxations), self.column.step_time_s.value
+        return self.total, len(self.relaxations), self.configuration.step_time_s.value
 
 
 def drafts_of(problem: Problem) -> Iterator[Draft]:
-    """Make columns of the problem's only task: every set of pins and exclusions dropped, the rest soft."""
+    """Make configurations of the problem's only task: every set of pins and exclusions dropped, the rest soft."""
     (task,) = problem.tasks
     by_id = [
         Relaxation("pin", task.id, role.id, float(len(role.pinned_gpus)), 0.0, 1.0)
@@ -53,8 +53,8 @@ def drafts_of(problem: Problem) -> Iterator[Draft]:
     for number in range(len(by_id) + 1):
         for dropped in combinations(by_id, number):
             freed = without_ids(task, dropped)
-            for column, grown in _soft_columns(problem, freed):
-                yield Draft(column, (*dropped, *grown, *_needs(problem, freed, column, grown)))
+            for configuration, grown in _soft_configurations(problem, freed):
+                yield Draft(configuration, (*dropped, *grown, *_needs(problem, freed, configuration, grown)))
 
 
 def without_ids(task: Task, dropped: Sequence[Relaxation]) -> Task:
@@ -71,18 +71,20 @@ def without_ids(task: Task, dropped: Sequence[Relaxation]) -> Task:
     return replace(task, roles=roles)
 
 
-def _soft_columns(problem: Problem, task: Task) -> Iterator[tuple[Column, tuple[Relaxation, ...]]]:
-    """List columns with soft limits, each once; on larger nodes only when no node suffices."""
+def _soft_configurations(
+    problem: Problem, task: Task
+) -> Iterator[tuple[Configuration, tuple[Relaxation, ...]]]:
+    """List configurations with soft limits, each once; on larger nodes only when no node suffices."""
     found = False
-    for column in _on(problem.cluster, task):
+    for configuration in _on(problem.cluster, task):
         found = True
-        yield column, ()
+        yield configuration, ()
     if found:
         return
     for grown in _node_sizes(problem.cluster, task):
         larger = relaxed(problem, [grown]).cluster
-        for column in _on(larger, task):
-            yield column, (grown,)
+        for configuration in _on(larger, task):
+            yield configuration, (grown,)
 
 
 def _node_sizes(cluster: Cluster, task: Task) -> list[Relaxation]:
@@ -99,28 +101,28 @@ def _node_sizes(cluster: Cluster, task: Task) -> list[Relaxation]:
     ]
 
 
-def _on(cluster: Cluster, task: Task) -> Iterator[Column]:
-    """List the columns of a task whose limits are kept or dropped, by falling need of memory."""
+def _on(cluster: Cluster, task: Task) -> Iterator[Configuration]:
+    """List the configurations of a task whose limits are kept or dropped, by falling need of memory."""
     seen: set[object] = set()
     roomy = _roomy(cluster, task)
     for variant in _variants(task):
         memory_mib = PLENTY
         while memory_mib > 0:
-            columns = columns_of(variant, _with_memory(roomy, memory_mib)).columns
-            for column in columns:
-                if column.phases not in seen:
-                    seen.add(column.phases)
-                    yield column
-            if not columns:
+            configurations = configurations_of(variant, _with_memory(roomy, memory_mib)).configurations
+            for configuration in configurations:
+                if configuration.phases not in seen:
+                    seen.add(configuration.phases)
+                    yield configuration
+            if not configurations:
                 break
-            most = max(column.peak_mib for column in columns)
+            most = max(configuration.peak_mib for configuration in configurations)
             memory_mib = most * (1 - 1e-9)
             if most <= min(cluster.memory_mib(name) for name in cluster.gpu_classes):
                 break
 
 
 def _variants(task: Task) -> list[Task]:
-    """Give the task with its own and its roles' limits kept or dropped: either may hide a column."""
+    """Give the task with its own and its roles' limits kept or dropped: either may hide a configuration."""
     free_roles = tuple(replace(role, min_gpus=1, max_gpus=None) for role in task.roles)
     free = replace(task, min_gpus=0, max_gpus=None)
     several = [task, free, replace(task, roles=free_roles), replace(free, roles=free_roles)]
@@ -151,19 +153,19 @@ def _with_memory(cluster: Cluster, memory_mib: float) -> Cluster:
 
 
 def _needs(
-    problem: Problem, task: Task, column: Column, grown: Sequence[Relaxation]
+    problem: Problem, task: Task, configuration: Configuration, grown: Sequence[Relaxation]
 ) -> tuple[Relaxation, ...]:
-    """Say by how much a column breaks the limits that arithmetic can tell."""
+    """Say by how much a configuration breaks the limits that arithmetic can tell."""
     cluster = relaxed(problem, grown).cluster
-    found = [*_size_limits(task, column), *_memory(cluster, task, column)]
-    for name in dict.fromkeys(name for name, _, _ in column.blocks):
-        found += _more_gpus(cluster, task, column, name)
+    found = [*_size_limits(task, configuration), *_memory(cluster, task, configuration)]
+    for name in dict.fromkeys(name for name, _, _ in configuration.blocks):
+        found += _more_gpus(cluster, task, configuration, name)
     return tuple(found)
 
 
-def _size_limits(task: Task, column: Column) -> Iterator[Relaxation]:
-    yield from _between("task", task.id, "", column.gpus, task.min_gpus, task.max_gpus)
-    choices = {c.role: c for phase in column.phases for pool in phase.pools for c in pool.choices}
+def _size_limits(task: Task, configuration: Configuration) -> Iterator[Relaxation]:
+    yield from _between("task", task.id, "", configuration.gpus, task.min_gpus, task.max_gpus)
+    choices = {c.role: c for phase in configuration.phases for pool in phase.pools for c in pool.choices}
     for role in task.gpu_roles:
         gpus = choices[role.id].option.gpus
         yield from _between("role", task.id, role.id, gpus, role.min_gpus, role.max_gpus)
@@ -179,12 +181,12 @@ def _between(
         yield Relaxation(f"{what}-min", task, role, float(least), float(gpus), (least - gpus) / least)
 
 
-def _memory(cluster: Cluster, task: Task, column: Column) -> Iterator[Relaxation]:
+def _memory(cluster: Cluster, task: Task, configuration: Configuration) -> Iterator[Relaxation]:
     peaks: dict[str, float] = {}
-    several = len(column.phases) > 1
-    for phase in column.phases:
+    several = len(configuration.phases) > 1
+    for phase in configuration.phases:
         for pool in phase.pools:
-            peak = column.peak_mib if several else pool.peak_mib
+            peak = configuration.peak_mib if several else pool.peak_mib
             peaks[pool.gpu_class] = max(peaks.get(pool.gpu_class, 0.0), peak)
     for name, peak in peaks.items():
         now = cluster.memory_mib(name)
@@ -192,14 +194,16 @@ def _memory(cluster: Cluster, task: Task, column: Column) -> Iterator[Relaxation
             yield Relaxation("memory", task.id, name, now, peak, peak / now - 1.0)
 
 
-def _more_gpus(cluster: Cluster, task: Task, column: Column, name: str) -> list[Relaxation]:
+def _more_gpus(cluster: Cluster, task: Task, configuration: Configuration, name: str) -> list[Relaxation]:
     """Add blocks, the largest first, until those of every size have room."""
     found: list[Relaxation] = []
     now = capacities(cluster)[name]
     full = now.full_node_gpus
     gpus = now.gpus
-    for size in sorted({1} | {size for owner, size, _ in column.blocks if owner == name}, reverse=True):
-        needed = gpus_in_blocks(column, name, size, full)
+    for size in sorted(
+        {1} | {size for owner, size, _ in configuration.blocks if owner == name}, reverse=True
+    ):
+        needed = gpus_in_blocks(configuration, name, size, full)
         short = -(-needed // size) - capacities(cluster)[name].rooms(size)
         if short > 0:
             amount = short * size / gpus

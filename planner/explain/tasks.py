@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from libra_plan.models.topology import Cluster
-from libra_plan.planner.columns import columns_of
-from libra_plan.planner.columns.phases import coupled_time_s
-from libra_plan.planner.plan import Column, JointRun, MemoryMode, Pool, RunningTask
+from libra_plan.planner.configurations import configurations_of
+from libra_plan.planner.configurations.phases import coupled_time_s
+from libra_plan.planner.plan import Configuration, JointRun, MemoryMode, Pool, RunningTask
 from libra_plan.planner.problem import CouplingKind, Problem, SharingKind, Task
 
 __all__ = ["Alternative", "TaskExplanation", "explain_task"]
@@ -31,8 +31,8 @@ class TaskExplanation:
 
     `bottleneck` is the role with the largest share of the step, `share` that share. `binding` says
     which limit keeps the task from being faster; `one_more_gpu_gain` is the relative gain in
-    throughput it would have with the next larger column, which needs `gpus_needed` more GPUs (None:
-    no larger column is faster).
+    throughput it would have with the next larger configuration, which needs `gpus_needed` more GPUs (None:
+    no larger configuration is faster).
     """
 
     task: str
@@ -48,20 +48,22 @@ class TaskExplanation:
 def explain_task(problem: Problem, running: RunningTask, joint: Sequence[JointRun] = ()) -> TaskExplanation:
     """Say what binds one running task and how else it could run; `joint` are the plan's joint runs."""
     task = problem.task_of[running.task]
-    columns = columns_of(task, problem.cluster).columns
-    role, share = running.column.bottleneck
+    configurations = configurations_of(task, problem.cluster).configurations
+    role, share = running.configuration.bottleneck
     run = next((run for run in joint if task.id in run.tasks), None)
-    larger = None if run is not None else _next_faster(columns, running.column)
-    binding = _binding(task, running.column, larger, len(problem.cluster.gpus))
+    larger = None if run is not None else _next_faster(configurations, running.configuration)
+    binding = _binding(task, running.configuration, larger, len(problem.cluster.gpus))
     return TaskExplanation(
         task=running.task,
         bottleneck=role,
         share=share,
         binding=binding if run is None else _shares(task, run),
-        one_more_gpu_gain=None if larger is None else larger.steps_per_s / running.column.steps_per_s - 1.0,
-        gpus_needed=None if larger is None else larger.gpus - running.column.gpus,
-        notes=(*_staleness(task, running.column), *_notes(running.column, role)),
-        alternatives=_alternatives(task, problem.cluster, running.column.gpus),
+        one_more_gpu_gain=None
+        if larger is None
+        else larger.steps_per_s / running.configuration.steps_per_s - 1.0,
+        gpus_needed=None if larger is None else larger.gpus - running.configuration.gpus,
+        notes=(*_staleness(task, running.configuration), *_notes(running.configuration, role)),
+        alternatives=_alternatives(task, problem.cluster, running.configuration.gpus),
     )
 
 
@@ -73,39 +75,42 @@ def _shares(task: Task, run: JointRun) -> str:
     return f"engine: one engine serves its rollout and that of {others}, and they step together"
 
 
-def _next_faster(columns: Sequence[Column], now: Column) -> Column | None:
-    """Find the smallest column that has more GPUs and is faster."""
+def _next_faster(configurations: Sequence[Configuration], now: Configuration) -> Configuration | None:
+    """Find the smallest configuration that has more GPUs and is faster."""
     larger = [
-        column
-        for column in columns
-        if column.gpus > now.gpus and column.step_time_s.value < now.step_time_s.value * (1 - _SAME)
+        configuration
+        for configuration in configurations
+        if configuration.gpus > now.gpus
+        and configuration.step_time_s.value < now.step_time_s.value * (1 - _SAME)
     ]
-    return min(larger, key=lambda column: (column.gpus, column.step_time_s.value), default=None)
+    return min(
+        larger, key=lambda configuration: (configuration.gpus, configuration.step_time_s.value), default=None
+    )
 
 
-def _binding(task: Task, column: Column, larger: Column | None, gpus: int) -> str:
+def _binding(task: Task, configuration: Configuration, larger: Configuration | None, gpus: int) -> str:
     """Name the limit that keeps the task from being faster."""
     if larger is not None:
-        return f"GPUs: {larger.gpus - column.gpus} more would make it faster"
-    if task.max_gpus is not None and column.gpus >= task.max_gpus:
+        return f"GPUs: {larger.gpus - configuration.gpus} more would make it faster"
+    if task.max_gpus is not None and configuration.gpus >= task.max_gpus:
         return f"max_gpus {task.max_gpus} of the task"
     for role in task.gpu_roles:
-        if role.max_gpus is not None and _role_gpus(column, role.id) >= role.max_gpus:
+        if role.max_gpus is not None and _role_gpus(configuration, role.id) >= role.max_gpus:
             return f"max_gpus {role.max_gpus} of role {role.id}"
-    role_id, _ = column.bottleneck
+    role_id, _ = configuration.bottleneck
     options = next(role.options for role in task.gpu_roles if role.id == role_id)
     most = max(option.gpus for option in options)
     smallest = min(option.layout.gpus_per_replica for option in options)
-    if _role_gpus(column, role_id) == most and max(column.gpus, most) + smallest > gpus:
+    if _role_gpus(configuration, role_id) == most and max(configuration.gpus, most) + smallest > gpus:
         return f"GPUs: the cluster has no more than {gpus}"
     return f"role {role_id}: no layout or number of replicas measured so far is faster"
 
 
-def _staleness(task: Task, column: Column) -> tuple[str, ...]:
+def _staleness(task: Task, configuration: Configuration) -> tuple[str, ...]:
     """Say where the bound on staleness sets the pace, and what one more step would give."""
-    if task.coupling.kind is not CouplingKind.ASYNC or len(column.phases) > 1:
+    if task.coupling.kind is not CouplingKind.ASYNC or len(configuration.phases) > 1:
         return ()
-    pools = [(_pool_s(pool), pool.choices[0].option.stream) for pool in column.phases[0].pools]
+    pools = [(_pool_s(pool), pool.choices[0].option.stream) for pool in configuration.phases[0].pools]
     steps = task.coupling.staleness
     now, longest = coupled_time_s(pools, task.coupling), max(seconds for seconds, _ in pools)
     if now <= longest * (1 + _SAME):
@@ -122,19 +127,19 @@ def _pool_s(pool: Pool) -> float:
     return sum(each.option.time_s.value + each.option.switch_s * switched for each in pool.choices)
 
 
-def _role_gpus(column: Column, role: str) -> int:
+def _role_gpus(configuration: Configuration, role: str) -> int:
     return sum(
         choice.option.gpus
-        for phase in column.phases
+        for phase in configuration.phases
         for pool in phase.pools
         for choice in pool.choices
         if choice.role == role
     )
 
 
-def _notes(column: Column, bottleneck: str) -> tuple[str, ...]:
+def _notes(configuration: Configuration, bottleneck: str) -> tuple[str, ...]:
     notes: list[str] = []
-    for phase in column.phases:
+    for phase in configuration.phases:
         for pool in phase.pools:
             if pool.memory_mode is MemoryMode.SLEEP:
                 names = [choice.role for choice in pool.choices]
@@ -149,14 +154,20 @@ def _notes(column: Column, bottleneck: str) -> tuple[str, ...]:
 
 
 def _alternatives(task: Task, cluster: Cluster, gpus: int) -> tuple[Alternative, ...]:
-    """Give the best column of every allowed arrangement on at most so many GPUs."""
+    """Give the best configuration of every allowed arrangement on at most so many GPUs."""
     if len(task.gpu_roles) < 2:
         return ()
     found = []
     for arrangement in sorted(task.arrangements, key=lambda each: each.value):
         only = replace(task, arrangements=frozenset({arrangement}))
-        fitting = [column for column in columns_of(only, cluster).columns if column.gpus <= gpus]
+        fitting = [
+            configuration
+            for configuration in configurations_of(only, cluster).configurations
+            if configuration.gpus <= gpus
+        ]
         if fitting:
-            best = min(fitting, key=lambda column: (column.step_time_s.value, column.gpus))
+            best = min(
+                fitting, key=lambda configuration: (configuration.step_time_s.value, configuration.gpus)
+            )
             found.append(Alternative(arrangement.value, best.gpus, best.step_time_s.value))
     return tuple(sorted(found, key=lambda each: each.step_time_s))

@@ -15,7 +15,7 @@ from libra_plan.errors import RefusedError
 from libra_plan.models.mixed_rollout import mixed_rollout
 from libra_plan.models.parallelism import Layout, RangedReplica, layout_faults
 from libra_plan.models.quantities import Estimate
-from libra_plan.planner.pricing.frame import Frame, stretched
+from libra_plan.planner.pricing.layout_pricing import Frame, stretched
 from libra_plan.planner.pricing.prices import Prices, Refusals
 from libra_plan.planner.pricing.replicas import largest_node, mixed_budgets, widest_replica
 from libra_plan.planner.pricing.rollout_stage import RangedKind, Rollout

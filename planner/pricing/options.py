@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from libra_plan.errors import RefusedError
 from libra_plan.models.parallelism import Layout, layout_faults
 from libra_plan.models.sharing import whole_class
-from libra_plan.planner.pricing.frame import ASSUMED_RESIDUAL_MIB, Frame
+from libra_plan.planner.pricing.layout_pricing import ASSUMED_RESIDUAL_MIB, Frame
 from libra_plan.planner.pricing.mixed import mixed_options
 from libra_plan.planner.pricing.prices import Prices, Refusals
 from libra_plan.planner.pricing.replicas import largest_node, replica_counts, widest_replica

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.topology import GpuId
-from libra_plan.planner.problem import HeldRole, HeldTask
+from libra_plan.planner.problem import IncumbentRole, IncumbentTask
 
 __all__ = ["ElasticChange", "Gpus", "elastic_change", "with_replica"]
 
@@ -28,13 +28,13 @@ class ElasticChange:
     `joins` lists, by role, the GPUs of each replica that joins; `own` those GPUs that were the task's before.
     """
 
-    wanted: HeldTask
-    stays: HeldTask
+    wanted: IncumbentTask
+    stays: IncumbentTask
     joins: tuple[tuple[str, Gpus], ...]
     own: frozenset[GpuId]
 
 
-def elastic_change(before: HeldTask, wanted: HeldTask) -> ElasticChange | None:
+def elastic_change(before: IncumbentTask, wanted: IncumbentTask) -> ElasticChange | None:
     """Deal the wanted GPUs anew so that replicas stay; None where the change is not elastic."""
     held = {role.role: role for role in before.roles}
     if set(held) != {role.role for role in wanted.roles} or not _apart(before) or not _apart(wanted):
@@ -54,29 +54,29 @@ def elastic_change(before: HeldTask, wanted: HeldTask) -> ElasticChange | None:
     return ElasticChange(best, replace(best, roles=stays), joins, own)
 
 
-def with_replica(held: HeldTask, role: str, gpus: Gpus) -> HeldTask:
+def with_replica(held: IncumbentTask, role: str, gpus: Gpus) -> IncumbentTask:
     """Add a replica of so many GPUs to a role."""
 
-    def more(each: HeldRole) -> HeldRole:
+    def more(each: IncumbentRole) -> IncumbentRole:
         return _made(each, (*_pairs(each), (Layout(tp=len(gpus)), gpus)))
 
     return replace(held, roles=tuple(more(each) if each.role == role else each for each in held.roles))
 
 
-def _apart(held: HeldTask) -> bool:
+def _apart(held: IncumbentTask) -> bool:
     return len({role.share_group for role in held.roles}) == len(held.roles)
 
 
-def _staying(before: HeldTask, after: HeldTask) -> int:
+def _staying(before: IncumbentTask, after: IncumbentTask) -> int:
     held = {role.role: role.placed for role in before.roles}
     return sum(len(gpus) for role in after.roles for _, gpus in role.placed & held[role.role])
 
 
-def _pairs(role: HeldRole) -> list[tuple[Layout, Gpus]]:
+def _pairs(role: IncumbentRole) -> list[tuple[Layout, Gpus]]:
     return list(zip(role.mix or (role.layout,) * len(role.replicas), role.replicas, strict=True))
 
 
-def _made(role: HeldRole, pairs: Iterable[tuple[Layout, Gpus]]) -> HeldRole:
+def _made(role: IncumbentRole, pairs: Iterable[tuple[Layout, Gpus]]) -> IncumbentRole:
     """Give a role with these replicas; layouts are told apart only where they differ."""
     found = list(pairs)
     layouts = tuple(layout for layout, _ in found)
@@ -85,11 +85,11 @@ def _made(role: HeldRole, pairs: Iterable[tuple[Layout, Gpus]]) -> HeldRole:
     return replace(role, layout=largest, replicas=tuple(gpus for _, gpus in found), mix=mix)
 
 
-def _only(role: HeldRole, placed: frozenset[tuple[Layout, Gpus]]) -> HeldRole:
+def _only(role: IncumbentRole, placed: frozenset[tuple[Layout, Gpus]]) -> IncumbentRole:
     return _made(role, (pair for pair in _pairs(role) if pair in placed))
 
 
-def _dealt(before: HeldTask, wanted: HeldTask) -> HeldTask | None:
+def _dealt(before: IncumbentTask, wanted: IncumbentTask) -> IncumbentTask | None:
     """Keep as many replicas as are wanted on the wanted GPUs, and build the others from what is left."""
     allowed = {gpu for role in wanted.roles for gpus in role.replicas for gpu in gpus}
     missing: dict[tuple[str, Layout], int] = {}
@@ -115,7 +115,7 @@ def _dealt(before: HeldTask, wanted: HeldTask) -> HeldTask | None:
     return replace(wanted, roles=tuple(_filled(role, kept) for role in wanted.roles))
 
 
-def _filled(role: HeldRole, kept: dict[tuple[str, Layout], list[Gpus]]) -> HeldRole:
+def _filled(role: IncumbentRole, kept: dict[tuple[str, Layout], list[Gpus]]) -> IncumbentRole:
     layouts = dict.fromkeys(layout for layout, _ in _pairs(role))
     return _made(role, ((layout, gpus) for layout in layouts for gpus in sorted(kept[role.role, layout])))
 

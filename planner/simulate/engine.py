@@ -14,10 +14,10 @@ from itertools import count
 import numpy as np
 
 from libra_plan.models.topology import Cluster, GpuId
-from libra_plan.planner.problem import HeldRole, HeldTask
-from libra_plan.planner.simulate.believed import Believed, world_cluster
+from libra_plan.planner.problem import IncumbentRole, IncumbentTask
 from libra_plan.planner.simulate.failing import failures_of
 from libra_plan.planner.simulate.moves import Moves
+from libra_plan.planner.simulate.noisy_cost_model import Believed, world_cluster
 from libra_plan.planner.simulate.policy import Policy, TaskView, View
 from libra_plan.planner.simulate.record import Held, Record, RolloutSeen, StageDone, StepDone
 from libra_plan.planner.simulate.replica import Replica
@@ -65,7 +65,7 @@ class Engine:
         self._heap: list[tuple[float, int, Callable[[], None] | tuple[TaskRun, Replica]]] = []
         self._order = count()
         self._here: set[str] = set()
-        self.broken: dict[str, HeldTask] = {}
+        self.broken: dict[str, IncumbentTask] = {}
         self._free_workers: float = world.site.env_workers or math.inf
         self._calls: deque[tuple[float, Callable[[], None]]] = deque()
         self._held_since: dict[str, float] = {}
@@ -198,7 +198,7 @@ class Engine:
             now += sum((each.busy_s - each.settled_s) * each.gpus for each in task.replicas)
         return now
 
-    def begin(self, task: TaskRun, placed: HeldTask) -> None:
+    def begin(self, task: TaskRun, placed: IncumbentTask) -> None:
         """Let a task run on these GPUs."""
         self._held_since[task.spec.id] = self.now
         self.broken.pop(task.spec.id, None)
@@ -303,9 +303,9 @@ class Engine:
         return found
 
 
-def _pools(placed: HeldTask) -> tuple[tuple[str, int], ...]:
+def _pools(placed: IncumbentTask) -> tuple[tuple[str, int], ...]:
     """Count the GPUs of the roles that take the same ones in turn."""
-    groups: dict[str, list[HeldRole]] = {}
+    groups: dict[str, list[IncumbentRole]] = {}
     for role in placed.roles:
         groups.setdefault(role.share_group, []).append(role)
     return tuple(
@@ -317,6 +317,6 @@ def _pools(placed: HeldTask) -> tuple[tuple[str, int], ...]:
     )
 
 
-def gpus_of(placed: HeldTask) -> frozenset[GpuId]:
+def gpus_of(placed: IncumbentTask) -> frozenset[GpuId]:
     """List the GPUs of a placement."""
     return frozenset(gpu for role in placed.roles for replica in role.replicas for gpu in replica)

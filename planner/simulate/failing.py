@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from libra_plan.models.topology import GpuId
-from libra_plan.planner.simulate.believed import world_cluster
+from libra_plan.planner.simulate.noisy_cost_model import world_cluster
 from libra_plan.planner.simulate.work import stream
 from libra_plan.planner.simulate.world import World
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from libra_plan.models.parallelism import Layout
-from libra_plan.planner.problem import HeldRole, HeldTask
-from libra_plan.planner.simulate.believed import world_cluster
+from libra_plan.planner.problem import IncumbentRole, IncumbentTask
+from libra_plan.planner.simulate.noisy_cost_model import world_cluster
 from libra_plan.planner.simulate.policy import View
 from libra_plan.planner.simulate.world import World
 
 __all__ = ["Fixed", "hold"]
 
 
-def hold(world: World, task: str, /, *, shared: bool = False, **replicas: Sequence[int]) -> HeldTask:
+def hold(world: World, task: str, /, *, shared: bool = False, **replicas: Sequence[int]) -> IncumbentTask:
     """Place roles on the first GPUs: `rollout=[1, 1]` are two replicas of one GPU each.
 
     `shared`: all roles take the same GPUs in turn. A second task is placed from the other end.
@@ -28,8 +28,8 @@ def hold(world: World, task: str, /, *, shared: bool = False, **replicas: Sequen
             made.append(tuple(gpus[at : at + size]))
             at += size
         mix = tuple(Layout(tp=size) for size in sizes) if len(set(sizes)) > 1 else ()
-        roles.append(HeldRole(role, Layout(tp=max(sizes)), tuple(made), "pool" if shared else role, mix))
-    return HeldTask(task, tuple(roles))
+        roles.append(IncumbentRole(role, Layout(tp=max(sizes)), tuple(made), "pool" if shared else role, mix))
+    return IncumbentTask(task, tuple(roles))
 
 
 class Fixed:
@@ -38,10 +38,10 @@ class Fixed:
     name = "fixed"
     elastic = True
 
-    def __init__(self, *placed: HeldTask, moves_free: bool = True) -> None:
+    def __init__(self, *placed: IncumbentTask, moves_free: bool = True) -> None:
         self.placed, self.moves_free = placed, moves_free
 
-    def decide(self, view: View) -> tuple[HeldTask, ...]:
+    def decide(self, view: View) -> tuple[IncumbentTask, ...]:
         """Give what is given, as far as its GPUs work."""
         alive = set(view.cluster.gpus)
         return tuple(

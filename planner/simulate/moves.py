@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from libra_plan.models.topology import GpuId
-from libra_plan.planner.problem import HeldTask
+from libra_plan.planner.problem import IncumbentTask
 from libra_plan.planner.simulate.elastic import ElasticChange, Gpus, elastic_change
 from libra_plan.planner.simulate.record import Change
 
@@ -33,7 +33,7 @@ class Moves:
     engine: Engine
     rng: np.random.Generator
     missed: bool = False
-    _wanted: dict[str, HeldTask] = field(default_factory=dict)
+    _wanted: dict[str, IncumbentTask] = field(default_factory=dict)
     _elastic: dict[str, ElasticChange] = field(default_factory=dict)
     _waits_for: set[str] = field(default_factory=set)
     _stopped_s: dict[str, float] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class Moves:
         """Tell whether tasks wait for others to give up GPUs."""
         return bool(self._waits_for) or bool(self._starting)
 
-    def start(self, wanted: tuple[HeldTask, ...]) -> None:
+    def start(self, wanted: tuple[IncumbentTask, ...]) -> None:
         """Begin to go from what runs to what is wanted."""
         engine = self.engine
         now = {run.placed.task: run.placed for run in engine.runs.values() if run.placed is not None}
@@ -70,7 +70,7 @@ class Moves:
             self._place()
 
     def _which_are_elastic(
-        self, now: dict[str, HeldTask], new: dict[str, HeldTask], changed: list[str]
+        self, now: dict[str, IncumbentTask], new: dict[str, IncumbentTask], changed: list[str]
     ) -> dict[str, ElasticChange]:
         if not self.engine.policy.elastic:
             return {}
@@ -79,10 +79,10 @@ class Moves:
         every = {task: elastic_change(now[task], new[task]) for task in may}
         return {task: change for task, change in every.items() if change is not None}
 
-    def _end_of(self, task: str, new: dict[str, HeldTask]) -> HeldTask | None:
+    def _end_of(self, task: str, new: dict[str, IncumbentTask]) -> IncumbentTask | None:
         return self._elastic[task].wanted if task in self._elastic else new.get(task)
 
-    def _gives(self, task: str, now: HeldTask) -> bool:
+    def _gives(self, task: str, now: IncumbentTask) -> bool:
         """Tell whether a task must give up anything: one that only grows need not end its step."""
         return task not in self._elastic or _places(self._elastic[task].stays) != _places(now)
 
@@ -149,7 +149,7 @@ class Moves:
                 self._start(name, held)
         self._ended()
 
-    def _start(self, name: str, held: HeldTask) -> None:
+    def _start(self, name: str, held: IncumbentTask) -> None:
         engine, seconds = self.engine, self._cost_s(name)
         stopped = self._stopped_s.pop(name, None)
         idle = 0.0 if stopped is None else engine.now - stopped
@@ -160,7 +160,7 @@ class Moves:
         engine.record.lost_gpu_s[name] += seconds * after + idle * before
         engine.after(seconds, partial(self._begin, name, held, self._round))
 
-    def _begin(self, name: str, held: HeldTask, number: int) -> None:
+    def _begin(self, name: str, held: IncumbentTask, number: int) -> None:
         engine = self.engine
         self._starting.discard((name, ()))
         alive = all(gpu not in engine.lost for role in held.roles for r in role.replicas for gpu in r)
@@ -234,12 +234,12 @@ def _drawn(rng: np.random.Generator, spread: tuple[float, float, float]) -> floa
     return float(rng.triangular(low, mode, high)) if low < high else mode
 
 
-def _places(held: HeldTask | None) -> frozenset[object]:
+def _places(held: IncumbentTask | None) -> frozenset[object]:
     """Give which replicas of which roles are where, and who shares."""
     if held is None:
         return frozenset()
     return frozenset((role.role, role.share_group, frozenset(role.placed)) for role in held.roles)
 
 
-def _uses(held: HeldTask, gpu: GpuId) -> bool:
+def _uses(held: IncumbentTask, gpu: GpuId) -> bool:
     return any(gpu in replica for role in held.roles for replica in role.replicas)

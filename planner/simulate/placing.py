@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from libra_plan.models.topology import Cluster, GpuId
+from libra_plan.planner.optimize.base import SolveParams
+from libra_plan.planner.optimize.solve import solve
 from libra_plan.planner.plan import held_by
-from libra_plan.planner.problem import HeldTask, Problem
-from libra_plan.planner.solvers.base import SolveParams
-from libra_plan.planner.solvers.solve import solve
+from libra_plan.planner.problem import IncumbentTask, Problem
 
 __all__ = ["PARAMS", "best_in", "part_of", "shares", "split"]
 
@@ -52,7 +52,7 @@ def shares(whole: Cluster, weights: Mapping[str, float], unit: int = 1) -> dict[
 
 def best_in(
     problem_on: Callable[[Cluster], Problem], cluster: Cluster, gpus: frozenset[GpuId]
-) -> tuple[HeldTask, ...]:
+) -> tuple[IncumbentTask, ...]:
     """Give the best placements of a problem on some GPUs of a cluster; () when nothing fits there."""
     part = part_of(cluster, gpus)
     if not part.nodes:

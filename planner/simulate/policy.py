@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from libra_plan.models.topology import Cluster
-from libra_plan.planner.problem import HeldTask
-from libra_plan.planner.simulate.believed import Believed
+from libra_plan.planner.problem import IncumbentTask
+from libra_plan.planner.simulate.noisy_cost_model import Believed
 from libra_plan.planner.simulate.world import World
 
 __all__ = ["Policy", "TaskView", "View"]
@@ -45,8 +45,8 @@ class View:
     world: World
     cluster: Cluster
     tasks: tuple[TaskView, ...]
-    running: tuple[HeldTask, ...]
-    broken: tuple[HeldTask, ...]
+    running: tuple[IncumbentTask, ...]
+    broken: tuple[IncumbentTask, ...]
     believed: Believed
     true: Believed
     urgent: bool
@@ -67,5 +67,5 @@ class Policy(Protocol):
     def elastic(self) -> bool:
         """Tell whether its changes may leave replicas running."""
 
-    def decide(self, view: View) -> tuple[HeldTask, ...] | None:
+    def decide(self, view: View) -> tuple[IncumbentTask, ...] | None:
         """Give the placements wanted."""

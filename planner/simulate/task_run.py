@@ -18,8 +18,8 @@ import numpy as np
 
 from libra_plan.models.lengths import IntArray
 from libra_plan.models.topology import GpuId
-from libra_plan.planner.problem import HeldTask
-from libra_plan.planner.simulate.dealing import Dealer
+from libra_plan.planner.problem import IncumbentTask
+from libra_plan.planner.simulate.dispatch import Dealer
 from libra_plan.planner.simulate.elastic import with_replica
 from libra_plan.planner.simulate.host import Host
 from libra_plan.planner.simulate.record import StepDone
@@ -43,7 +43,7 @@ class TaskRun:
     spec: WorldTask
     seed: int
     host: Host
-    placed: HeldTask | None = None
+    placed: IncumbentTask | None = None
     life: int = 0
     version: int = 0
     draining: bool = False
@@ -70,7 +70,7 @@ class TaskRun:
 
     # ------------------------------------------------------------ placing
 
-    def begin(self, placed: HeldTask) -> None:
+    def begin(self, placed: IncumbentTask) -> None:
         """Start on these GPUs, now."""
         self.placed, self.draining, self.steps_since_placed = placed, False, 0
         self.life += 1
@@ -97,7 +97,7 @@ class TaskRun:
         self._batch, self._training, self.replicas, self._generating = [], False, [], 0
         self._joining_s = 0.0
 
-    def leave(self, stays: HeldTask) -> None:
+    def leave(self, stays: IncumbentTask) -> None:
         """Give up the replicas that do not stay; what they generated is kept, and goes on elsewhere."""
         kept = {gpus for role in stays.roles if role.role == "rollout" for gpus in role.replicas}
         back = [each for one in self.replicas if one.on not in kept for each in one.leave(self.host.now)]
@@ -119,7 +119,7 @@ class TaskRun:
     def _put_back(self, back: list[Trajectory]) -> None:
         self._pending.extendleft(sorted(back, key=attrgetter("step", "number"), reverse=True))
 
-    def _changed(self, placed: HeldTask) -> None:
+    def _changed(self, placed: IncumbentTask) -> None:
         """Forget what was seen of the form before."""
         self.placed, self._last_full = placed, None
         self.seen_s.clear()

@@ -43,7 +43,7 @@ def source_of(
         return DcgmSource(name, clocks, limits)
     if not Path(name).exists():
         raise InputError("no such source", got=name, allowed=_NAMES)
-    from libra_plan.planner.telemetry.playback import RecordedSource
+    from libra_plan.planner.telemetry.reader import RecordedSource
 
     return RecordedSource(Path(name))
 

@@ -14,9 +14,9 @@ from urllib.parse import urlencode, urlsplit
 import msgspec
 
 from libra_plan.errors import InputError
-from libra_plan.planner.telemetry.guarded import Guard
 from libra_plan.planner.telemetry.sample import GpuDetails, GpuSample, GpuState, MigInstance, Sample
 from libra_plan.planner.telemetry.sources import Clocks, Limits, apart, sample_of, without_readings
+from libra_plan.planner.telemetry.timeouts import Guard
 
 __all__ = ["DcgmSource", "Series", "fetch", "gpus_by_node", "parse_answer", "parse_page"]
 

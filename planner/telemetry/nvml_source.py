@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 
-from libra_plan.planner.telemetry.guarded import Answer, Guard
 from libra_plan.planner.telemetry.host import HostReader
 from libra_plan.planner.telemetry.nvml_readings import (
     Device,
@@ -24,6 +23,7 @@ from libra_plan.planner.telemetry.nvml_readings import (
 from libra_plan.planner.telemetry.rates import Rates
 from libra_plan.planner.telemetry.sample import GpuDetails, GpuSample, GpuState, Sample
 from libra_plan.planner.telemetry.sources import Clocks, Limits, apart, sample_of
+from libra_plan.planner.telemetry.timeouts import Answer, Guard
 
 __all__ = ["NvmlSource"]
 

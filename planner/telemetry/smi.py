@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from libra_plan.planner.telemetry.guarded import Guard
 from libra_plan.planner.telemetry.host import HostReader
 from libra_plan.planner.telemetry.processes import resolve
 from libra_plan.planner.telemetry.sample import (
@@ -26,6 +25,7 @@ from libra_plan.planner.telemetry.sample import (
     Sample,
 )
 from libra_plan.planner.telemetry.sources import Clocks, Limits, apart, sample_of, without_readings
+from libra_plan.planner.telemetry.timeouts import Guard
 
 __all__ = ["SmiSource", "cell_text", "find_smi", "parse_gpus", "parse_processes", "run_smi"]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from libra_plan.errors import InputError
-from libra_plan.planner.telemetry.playback import Played
+from libra_plan.planner.telemetry.reader import Played
 from libra_plan.planner.telemetry.sample import (
     HOST_READINGS,
     READINGS,

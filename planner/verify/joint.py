@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from libra_plan.planner.plan import Column, CpuShare, JointRun, PlacedRole, Plan, Pool, RunningTask
+from libra_plan.planner.plan import Configuration, CpuShare, JointRun, PlacedRole, Plan, Pool, RunningTask
 from libra_plan.planner.problem import CouplingKind, Problem, Role, Sharing, SharingKind, Task
-from libra_plan.planner.verify.column import check_filled
+from libra_plan.planner.verify.configuration import check_filled
 from libra_plan.planner.verify.rules import Times, Turn, Violation, arrangement_of, turns_of
 
 __all__ = ["Whole", "check_joint", "check_whole", "joint_times", "wholes"]
@@ -44,7 +44,7 @@ def check_joint(problem: Problem, plan: Plan) -> Found:
         where = "+".join(run.tasks)
         if _declared(problem, run) is None:
             yield Violation("joint-undeclared", f"no `sharing` of kind {run.kind.value} names them", where)
-        phases = run.column.phases
+        phases = run.configuration.phases
         if len(phases) != 1 or (run.kind is SharingKind.TURNS and len(phases[0].pools) != 2):
             yield Violation("joint-pools", "they do not run in pools side by side, two for turns", where)
 
@@ -121,12 +121,12 @@ def _running(run: JointRun, sharing: Sharing, own: Sequence[RunningTask]) -> Run
     shares = tuple(
         CpuShare(f"{each.task}/{share.role}", share.node, share.workers) for each in own for share in each.cpu
     )
-    return RunningTask(sharing.id, run.column, roles, shares, 1.0)
+    return RunningTask(sharing.id, run.configuration, roles, shares, 1.0)
 
 
 def check_whole(whole: Whole, own: Sequence[RunningTask]) -> Found:
     """Yield where the form is not one that sharing allows, or a member is told something else."""
-    yield from check_filled(whole.task, whole.run.column)
+    yield from check_filled(whole.task, whole.run.configuration)
     served = _served(whole.sharing)
     engines = [
         frozenset(placed.replicas)
@@ -139,12 +139,14 @@ def check_whole(whole: Whole, own: Sequence[RunningTask]) -> Found:
     for member, running in zip(whole.members, own, strict=True):
         yield from _form(whole, member)
         expected = _part(whole, member)
-        if running.column != expected:
-            message = "what it says of its column is not its part of the joint one"
+        if running.configuration != expected:
+            message = "what it says of its configuration is not its part of the joint one"
             yield Violation("joint-part", message, member.id)
-        column_of = {choice.role: choice for pool in expected.phases[0].pools for choice in pool.choices}
-        if any(placed.choice != column_of.get(placed.role) for placed in running.roles):
-            yield Violation("choice", "is placed in another option than its column says", member.id)
+        configuration_of = {
+            choice.role: choice for pool in expected.phases[0].pools for choice in pool.choices
+        }
+        if any(placed.choice != configuration_of.get(placed.role) for placed in running.roles):
+            yield Violation("choice", "is placed in another option than its configuration says", member.id)
 
 
 def _form(whole: Whole, member: Task) -> Found:
@@ -165,30 +167,30 @@ def _form(whole: Whole, member: Task) -> Found:
     if len(order) > 1 and arrangement_of([part]) not in {each.value for each in member.arrangements}:
         yield Violation("arrangement", f"is {arrangement_of([part])}, which it does not allow", member.id)
     if not turns:
-        first = [choice.role for choice in whole.run.column.phases[0].pools[0].choices]
+        first = [choice.role for choice in whole.run.configuration.phases[0].pools[0].choices]
         if first != _served(whole.sharing)[:1]:
             yield Violation("joint-engine", "the engine is not alone in the first pool", whole.task.id)
-        for pool in whole.run.column.phases[0].pools[1:]:
+        for pool in whole.run.configuration.phases[0].pools[1:]:
             if len({choice.role.partition("/")[0] for choice in pool.choices}) > 1:
                 yield Violation("joint-pools", "beside the engine, tasks share a pool", whole.task.id)
 
 
-def _part(whole: Whole, member: Task) -> Column:
+def _part(whole: Whole, member: Task) -> Configuration:
     """Give what a member is to be told: its roles in pools that are those of all."""
     served = _served(whole.sharing)
     names = {f"{member.id}/{role.id}": role.id for role in member.roles}
     if served:
         names[served[0]] = served[whole.run.tasks.index(member.id)].partition("/")[2]
     pools: list[Pool] = []
-    for pool in whole.run.column.phases[0].pools:
+    for pool in whole.run.configuration.phases[0].pools:
         own = tuple(replace(each, role=names[each.role]) for each in pool.choices if each.role in names)
         if own:
             pools.append(replace(pool, choices=own))
     counted: Counter[tuple[str, int]] = Counter()
     for pool in pools:
         counted[pool.gpu_class, pool.block_gpus] += pool.blocks
-    joint = whole.run.column
-    return Column(
+    joint = whole.run.configuration
+    return Configuration(
         member.id,
         (replace(joint.phases[0], pools=tuple(pools)),),
         joint.step_time_s,
@@ -203,7 +205,7 @@ def joint_times(whole: Whole) -> Times:
     In turns, it is the longest of what one member does and of what one pool does, with all hand-overs.
     With one engine it is that of the member that has most beside the engine.
     """
-    (turns,) = turns_of(whole.task, whole.run.column)
+    (turns,) = turns_of(whole.task, whole.run.configuration)
     value, low, high = (_one_bound(whole, turns, bound) for bound in ("value", "low", "high"))
     return value, low, high
 

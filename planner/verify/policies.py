@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
-from libra_plan.planner.plan import Column, DeadlineSlack, Plan
+from libra_plan.planner.plan import Configuration, DeadlineSlack, Plan
 from libra_plan.planner.problem import Policy, Problem, Task
 from libra_plan.planner.verify.rules import Violation, close
 
@@ -40,7 +40,7 @@ def check_policies(problem: Problem, plan: Plan, worths: Mapping[str, float]) ->
 
 def _cost(problem: Problem, plan: Plan) -> Found:
     prices = dict(problem.cluster.price_per_gpu_hour)
-    gpus = _gpus_by_class(plan.columns)
+    gpus = _gpus_by_class(plan.configurations)
     own = sum(prices.get(name, 0.0) * number for name, number in gpus.items())
     known = all(name in prices for name in gpus)
     told, budget = plan.certificate.cost_per_hour, plan.certificate.budget_per_hour
@@ -52,10 +52,10 @@ def _cost(problem: Problem, plan: Plan) -> Found:
         yield Violation("budget", f"costs {own} an hour, the budget is {problem.budget_per_hour}", WHERE)
 
 
-def _gpus_by_class(columns: Iterable[Column]) -> Counter[str]:
+def _gpus_by_class(configurations: Iterable[Configuration]) -> Counter[str]:
     gpus: Counter[str] = Counter()
-    for column in columns:
-        for gpu_class, size, number in column.blocks:
+    for configuration in configurations:
+        for gpu_class, size, number in configuration.blocks:
             gpus[gpu_class] += size * number
     return gpus
 
@@ -69,7 +69,7 @@ def _deadlines(problem: Problem, plan: Plan) -> Found:
     running = {task.task: task for task in plan.running}
     for task in problem.tasks:
         wanted = _wanted(task, running[task.id].moved if task.id in running else False)
-        rate = running[task.id].column.steps_per_s if task.id in running else 0.0
+        rate = running[task.id].configuration.steps_per_s if task.id in running else 0.0
         kept = wanted is not None and rate >= wanted * (1 - LOOSE)
         slack = told.get(task.id)
         if slack is None and not kept:
@@ -132,7 +132,10 @@ def _teams(problem: Problem, plan: Plan, worths: Mapping[str, float]) -> Found:
         return
     for team, share in told.items():
         tasks = [each for each in plan.running if (problem.task_of[each.task].team or "-") == team]
-        gpus, worth = _gpus_by_class(each.column for each in tasks), sum(worths[each.task] for each in tasks)
+        gpus, worth = (
+            _gpus_by_class(each.configuration for each in tasks),
+            sum(worths[each.task] for each in tasks),
+        )
         quota = quotas[team].gpus if team in quotas else 0
         limits = quotas[team].gpus_of_class if team in quotas else ()
         over = max(0, sum(gpus.values()) - quota, sum(max(0, gpus[name] - most) for name, most in limits))

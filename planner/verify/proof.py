@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from libra_plan.models.topology import GpuId
 from libra_plan.planner.plan import Plan, RunningTask, Status
-from libra_plan.planner.problem import LEAST_KEPT, HeldTask, Policy, Problem
+from libra_plan.planner.problem import LEAST_KEPT, IncumbentTask, Policy, Problem
 from libra_plan.planner.verify.policies import check_policies
 from libra_plan.planner.verify.reference import reference_is_cheap, reference_steps_per_s
 from libra_plan.planner.verify.rules import Violation, close
@@ -38,7 +38,7 @@ def check_proof(problem: Problem, plan: Plan) -> Found:
 
 
 def _rate(problem: Problem, running: RunningTask) -> Found:
-    """Check the rate: the column's, against what the task alone would reach on its fair share."""
+    """Check the rate: the configuration's, against what the task alone would reach on its fair share."""
     if not running.normalised > 0:  # also finds NaN
         yield Violation("normalised", f"its throughput is {running.normalised}, not above 0", running.task)
         return
@@ -46,7 +46,7 @@ def _rate(problem: Problem, running: RunningTask) -> Found:
     if not reference_is_cheap(problem, task):
         return
     reference = reference_steps_per_s(problem, task)
-    own = None if reference is None else running.column.steps_per_s / reference
+    own = None if reference is None else running.configuration.steps_per_s / reference
     if own is None or not close(running.normalised, own, LOOSE):
         yield Violation("normalised", f"says {running.normalised}, alone it makes {own}", running.task)
 
@@ -55,7 +55,7 @@ def _rate(problem: Problem, running: RunningTask) -> Found:
 class _Now:
     """What runs: what each task holds, and the tasks on GPUs that another one is on, too."""
 
-    held: Mapping[str, HeldTask]
+    held: Mapping[str, IncumbentTask]
     sharing: frozenset[str]
 
     @classmethod
@@ -127,7 +127,7 @@ def _objective(problem: Problem, plan: Plan, now: _Now) -> Found:
 def _least(problem: Problem, plan: Plan) -> set[float]:
     """Give the least throughput; a waiting task counts 0, unless nothing could run it.
 
-    Where trying every column of a waiting task is not cheap, both are possible.
+    Where trying every configuration of a waiting task is not cheap, both are possible.
     """
     running = min((task.normalised for task in plan.running), default=0.0)
     waiting = [problem.task_of[queued.task] for queued in plan.queued]

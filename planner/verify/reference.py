@@ -1,4 +1,4 @@
-"""What a task alone would reach on its weighted fair share, found by trying every column.
+"""What a task alone would reach on its weighted fair share, found by trying every configuration.
 
 The verifier recomputes it where that is cheap, so that a plan cannot look good by a wrong yardstick.
 """
@@ -13,7 +13,7 @@ from math import prod
 from libra_plan.models.topology import Cluster
 from libra_plan.planner.plan import MemoryMode
 from libra_plan.planner.problem import CouplingKind, Policy, Problem, Role, StageOption, Task
-from libra_plan.planner.verify.rules import Turn, arrangement_of, column_peak_mib, step_times
+from libra_plan.planner.verify.rules import Turn, arrangement_of, configuration_peak_mib, step_times
 
 __all__ = ["blocks_needed", "node_sizes", "reference_is_cheap", "reference_steps_per_s"]
 
@@ -25,32 +25,32 @@ Shape = tuple[Pools, ...]
 
 
 def reference_is_cheap(problem: Problem, task: Task) -> bool:
-    """Tell whether trying every column of the task takes well under a second."""
+    """Tell whether trying every configuration of the task takes well under a second."""
     combinations = prod(len(role.options) for role in task.gpu_roles) * 4 ** len(task.gpu_roles)
     return len(problem.cluster.gpus) <= MOST_GPUS and combinations <= MOST_COMBINATIONS
 
 
 def reference_steps_per_s(problem: Problem, task: Task) -> float | None:
-    """Give the task's best rate on its share of the GPUs, steps/s; None when it has no column.
+    """Give the task's best rate on its share of the GPUs, steps/s; None when it has no configuration.
 
     The share is all GPUs times the task's part of all weights, under `priority` those of its tier.
-    When no column is that small, the rate of the smallest one counts in proportion.
+    When no configuration is that small, the rate of the smallest one counts in proportion.
     """
     rivals = [
         each for each in problem.tasks if problem.policy is not Policy.PRIORITY or each.tier == task.tier
     ]
     share = len(problem.cluster.gpus) * task.weight / sum(each.weight for each in rivals)
-    columns = list(_columns(problem.cluster, task))
-    if not columns:
+    configurations = list(_configurations(problem.cluster, task))
+    if not configurations:
         return None
-    inside = [steps_per_s for gpus, steps_per_s in columns if gpus <= share + 1e-9]
+    inside = [steps_per_s for gpus, steps_per_s in configurations if gpus <= share + 1e-9]
     if inside:
         return max(inside)
-    fewest = min(gpus for gpus, _ in columns)
-    return max(rate for gpus, rate in columns if gpus == fewest) * share / fewest
+    fewest = min(gpus for gpus, _ in configurations)
+    return max(rate for gpus, rate in configurations if gpus == fewest) * share / fewest
 
 
-def _columns(cluster: Cluster, task: Task) -> Iterator[tuple[int, float]]:
+def _configurations(cluster: Cluster, task: Task) -> Iterator[tuple[int, float]]:
     roles = task.gpu_roles
     usable = [[option for option in role.options if _allowed(cluster, role, option)] for role in roles]
     for shape in _shapes(task):
@@ -126,7 +126,7 @@ def _partitions(items: tuple[int, ...]) -> list[Pools]:
 
 
 def _gpus_needed(cluster: Cluster, task: Task, shape: Shape, options: tuple[StageOption, ...]) -> int | None:
-    """Count the GPUs of the column's blocks; None when an empty cluster has no room for them."""
+    """Count the GPUs of the configuration's blocks; None when an empty cluster has no room for them."""
     pools = [[[options[role] for role in pool] for pool in phase] for phase in shape]
     sharing = [options] if len(shape) > 1 else pools[0]  # those that take the same GPUs
     if any(len({option.gpu_class for option in pool}) > 1 for pool in sharing):
@@ -278,7 +278,8 @@ def _works(cluster: Cluster, ways: list[list[Turn]]) -> bool:
             return False
     classes = {option.gpu_class for turn in turns for option in turn.options}
     if len(classes) == 1:
-        return column_peak_mib(ways) <= cluster.memory_mib(*classes) + 1e-6
+        return configuration_peak_mib(ways) <= cluster.memory_mib(*classes) + 1e-6
     return all(
-        column_peak_mib([[turn]]) <= cluster.memory_mib(turn.options[0].gpu_class) + 1e-6 for turn in turns
+        configuration_peak_mib([[turn]]) <= cluster.memory_mib(turn.options[0].gpu_class) + 1e-6
+        for turn in turns
     )

@@ -1,4 +1,4 @@
-"""The rules of a column, written a second time for the verifier: time, memory and shares of a node.
+"""The rules of a configuration, written a second time for the verifier: time, memory and shares of a node.
 
 Nothing here is used to make a plan. A mistake in the planner's own arithmetic must not be able to
 hide behind the same mistake in its check.
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isclose
 
-from libra_plan.planner.plan import Column, MemoryMode
+from libra_plan.planner.plan import Configuration, MemoryMode
 from libra_plan.planner.problem import Coupling, CouplingKind, Role, StageOption, Task
 
 __all__ = [
@@ -20,7 +20,7 @@ __all__ = [
     "Violation",
     "arrangement_of",
     "close",
-    "column_peak_mib",
+    "configuration_peak_mib",
     "host_per_gpu",
     "role_of",
     "step_times",
@@ -75,8 +75,8 @@ class Turn:
 Ways = Sequence[Sequence[Turn]]
 
 
-def turns_of(task: Task, column: Column) -> list[list[Turn]]:
-    """Read the phases of a column as turns; every role must be one of the task's."""
+def turns_of(task: Task, configuration: Configuration) -> list[list[Turn]]:
+    """Read the phases of a configuration as turns; every role must be one of the task's."""
     return [
         [
             Turn(
@@ -86,7 +86,7 @@ def turns_of(task: Task, column: Column) -> list[list[Turn]]:
             )
             for pool in phase.pools
         ]
-        for phase in column.phases
+        for phase in configuration.phases
     ]
 
 
@@ -158,7 +158,7 @@ def _one_bound(times: list[float], coupling: Coupling) -> float:
     return share * sum(times) + (1.0 - share) * max(times)
 
 
-def column_peak_mib(ways: Ways) -> float:
+def configuration_peak_mib(ways: Ways) -> float:
     """Give the most a GPU may have to hold, MiB.
 
     That is a role at work, what the others of its pool keep, and the most that pools of each other

@@ -13,7 +13,7 @@ from itertools import combinations
 from libra_plan.models.topology import Cluster, GpuId
 from libra_plan.planner.plan import PlacedRole, Plan, Pool, RunningTask
 from libra_plan.planner.problem import Problem, Task
-from libra_plan.planner.verify.column import check_form, check_limits, check_price
+from libra_plan.planner.verify.configuration import check_form, check_limits, check_price
 from libra_plan.planner.verify.joint import Whole, check_joint, check_whole, joint_times, wholes
 from libra_plan.planner.verify.proof import check_proof
 from libra_plan.planner.verify.reference import node_sizes
@@ -48,7 +48,7 @@ def verify(problem: Problem, plan: Plan) -> list[Violation]:
         found += check_limits(task, running)
     sizes = node_sizes(problem.cluster)
     for task, running in apart:
-        found += check_form(task, running.column)
+        found += check_form(task, running.configuration)
         found += check_price(problem.cluster, task, running, sizes)
     for whole in together:
         found += _jointly(problem, plan, whole, sizes)
@@ -85,13 +85,13 @@ def _roster(problem: Problem, plan: Plan) -> Found:
 
 
 def _shape(task: Task, running: RunningTask) -> Found:
-    """Check that the column has each GPU role once, in options the problem offers."""
-    column = running.column
-    if column.task != task.id:
-        yield Violation("wrong-column", f"has a column of task {column.task}", task.id)
-    choices = [choice for phase in column.phases for pool in phase.pools for choice in pool.choices]
+    """Check that the configuration has each GPU role once, in options the problem offers."""
+    configuration = running.configuration
+    if configuration.task != task.id:
+        yield Violation("wrong-configuration", f"has a configuration of task {configuration.task}", task.id)
+    choices = [choice for phase in configuration.phases for pool in phase.pools for choice in pool.choices]
     expected = Counter(role.id for role in task.gpu_roles)
-    for name, listed in (("column", choices), ("placement", running.roles)):
+    for name, listed in (("configuration", choices), ("placement", running.roles)):
         if Counter(item.role for item in listed) != expected:
             yield Violation("roles", f"its {name} does not have each GPU role once", task.id)
     options = {role.id: role.options for role in task.roles}
@@ -101,11 +101,13 @@ def _shape(task: Task, running: RunningTask) -> Found:
             yield Violation("unknown-option", "the problem has no such option", f"{task.id}.{choice.role}")
     for placed in running.roles:
         if placed.choice != chosen.get(placed.role):
-            yield Violation("choice", "is placed in another option than its column says", _at(task, placed))
-    if not all(phase.pools and all(pool.choices for pool in phase.pools) for phase in column.phases):
+            yield Violation(
+                "choice", "is placed in another option than its configuration says", _at(task, placed)
+            )
+    if not all(phase.pools and all(pool.choices for pool in phase.pools) for phase in configuration.phases):
         yield Violation("empty-pool", "has a phase or pool with nothing in it", task.id)
-    elif not column.phases:
-        yield Violation("empty-pool", "has a column without phases", task.id)
+    elif not configuration.phases:
+        yield Violation("empty-pool", "has a configuration without phases", task.id)
 
 
 def _at(task: Task, placed: PlacedRole) -> str:
@@ -130,7 +132,7 @@ def _placement(cluster: Cluster, task: Task, running: RunningTask) -> Found:
     for placed in running.roles:
         yield from _replicas(cluster, _at(task, placed), placed)
     gpus_of = {placed.role: frozenset(placed.gpus) for placed in running.roles}
-    for phase in running.column.phases:
+    for phase in running.configuration.phases:
         held = [_union(gpus_of, pool) for pool in phase.pools]
         for one, other in combinations(held, 2):
             if one & other:
@@ -138,8 +140,8 @@ def _placement(cluster: Cluster, task: Task, running: RunningTask) -> Found:
                 yield Violation("pools-overlap", f"two pools that run at once share {shared}", task.id)
         for pool, gpus in zip(phase.pools, held, strict=True):
             yield from _pool(task, pool, gpus)
-    if len(running.gpus) > running.column.gpus:
-        message = f"holds {len(running.gpus)} GPUs, its column has {running.column.gpus}"
+    if len(running.gpus) > running.configuration.gpus:
+        message = f"holds {len(running.gpus)} GPUs, its configuration has {running.configuration.gpus}"
         yield Violation("too-many-gpus", message, task.id)
 
 
@@ -252,7 +254,7 @@ def _workers(cluster: Cluster, task: Task, running: RunningTask) -> Found:
 
 def _host_of_gpus(task: Task, running: RunningTask) -> dict[GpuId, tuple[float, float]]:
     """Give (cores, MiB) of each GPU: its pool's; over phases, the sum of each one's largest pool."""
-    ways = turns_of(task, running.column)
+    ways = turns_of(task, running.configuration)
     if len(ways) > 1:
         needs = [[host_per_gpu(turn) for turn in phase] for phase in ways]
         most = (

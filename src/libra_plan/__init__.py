@@ -1,7 +1,7 @@
 """Plan which GPUs each role of each RL post-training task gets, and prove how good the plan is.
 
 What training loops call is here and loads when it is first used: the handover of a role
-(`planner/handover/worker.py`), `counter` for what a loop gets done (`planner/telemetry/counters.py`),
+(`planner/runtime/worker.py`), `counter` for what a loop gets done (`planner/telemetry/counters.py`),
 `recommend_batch` for the batch that memory allows (`models/batch_control.py`), and `fill_bins` to pack
 sequences into micro-batches (`models/bins.py`).
 """
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from libra_plan.models.batch_control import recommend_batch
     from libra_plan.models.bins import fill_bins
-    from libra_plan.planner.handover.worker import (
+    from libra_plan.planner.runtime.worker import (
         await_release,
         checkpoint_requested,
         latest_complete,
@@ -54,7 +54,7 @@ def __getattr__(name: str) -> object:
 
         return fill_bins
     if name in __all__:
-        from libra_plan.planner.handover import worker
+        from libra_plan.planner.runtime import worker
 
         return getattr(worker, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

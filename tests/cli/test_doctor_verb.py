@@ -13,7 +13,7 @@ from doctor_cases import card, play, work
 from plans import manifest_of, node, role, running
 
 from libra_plan.models.topology import Cluster
-from libra_plan.planner.manifests.store import write_manifest
+from libra_plan.planner.launchers.store import write_manifest
 
 SAMPLES = Path(__file__).parents[1] / "data" / "readers"
 HEADER = (

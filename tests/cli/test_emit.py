@@ -10,8 +10,8 @@ import msgspec
 import pytest
 from cli_run import train_task, write_workload
 
-from libra_plan.planner.manifests.document import manifest_to_json, seal
-from libra_plan.planner.manifests.manifest import Manifest
+from libra_plan.planner.launchers.document import manifest_to_json, seal
+from libra_plan.planner.launchers.manifest import Manifest
 
 
 @pytest.fixture

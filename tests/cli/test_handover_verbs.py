@@ -12,10 +12,10 @@ import pytest
 from cli_run import program, train_task, write_workload
 from live import end, free_ports, wait_for
 
-from libra_plan.planner.handover import records as r
-from libra_plan.planner.handover.journal import open_journal, read_journal
-from libra_plan.planner.handover.state import state_of
-from libra_plan.planner.launch import host
+from libra_plan.planner.runtime import host
+from libra_plan.planner.runtime import records as r
+from libra_plan.planner.runtime.journal import open_journal, read_journal
+from libra_plan.planner.runtime.state import state_of
 from libra_plan.profiles.switch_costs import STORE
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -216,7 +216,7 @@ def test_recorded_moves_price_the_next_plan(call, work, tmp_path):
 
 def test_a_folder_in_use_has_the_exit_code_of_a_lock(call, work, tmp_path):
     """A second supervisor must not act beside the first, nor beside a launch in the foreground."""
-    from libra_plan.planner.manifests.store import lock_folder
+    from libra_plan.planner.launchers.store import lock_folder
 
     solve(call, work)
     (tmp_path / "libra-plan-run").mkdir()

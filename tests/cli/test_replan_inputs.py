@@ -16,11 +16,11 @@ from telemetry_cases import gpu, recorder, sample
 from libra_plan.cli.inputs import ClusterFlags
 from libra_plan.cli.replan_inputs import Sources, now, window_of
 from libra_plan.models.topology import GpuId
-from libra_plan.planner.handover.worker import save_complete, step_folder
-from libra_plan.planner.manifests.build import build_manifest
-from libra_plan.planner.manifests.document import placements_of
-from libra_plan.planner.replan.state import Clock, LoopState, TaskClock
-from libra_plan.planner.replan.window import EventKind
+from libra_plan.planner.controller.state import Clock, LoopState, TaskClock
+from libra_plan.planner.controller.window import EventKind
+from libra_plan.planner.launchers.build import build_manifest
+from libra_plan.planner.launchers.document import placements_of
+from libra_plan.planner.runtime.worker import save_complete, step_folder
 from libra_plan.planner.telemetry.sample import GpuState
 from libra_plan.profiles.schema import Fixed, LifecycleSpec, RoleSpec, TaskSpec, WorkloadFile, WorkSpec
 

@@ -17,7 +17,7 @@ from cli_run import environment, program, train_task, write_workload
 from fake_nvml import Hands
 from telemetry_cases import gpu, held_by, recorder, sample
 
-from libra_plan.planner.manifests.store import read_current
+from libra_plan.planner.launchers.store import read_current
 from libra_plan.planner.telemetry.sample import ProcessUse
 
 

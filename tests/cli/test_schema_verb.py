@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from libra_plan.cli.schema_verb import SchemaName
-from libra_plan.planner.replan.policy import ReplanPolicy
+from libra_plan.planner.controller.policy import ReplanPolicy
 from libra_plan.profiles.catalog import shipped_folder
 from libra_plan.profiles.json_schema import FILES, schema_files
 

@@ -7,8 +7,8 @@ import json
 import pytest
 from launch_cases import TEN
 
-from libra_plan.planner.launch.host import MARK
-from libra_plan.planner.manifests.agents import agents_of
+from libra_plan.planner.launchers.agents import agents_of
+from libra_plan.planner.runtime.host import MARK
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ import pytest
 import yaml
 from cli_run import program, train_task, write_workload
 
-from libra_plan.planner.manifests import store
-from libra_plan.planner.manifests.store import CURRENT
+from libra_plan.planner.launchers import store
+from libra_plan.planner.launchers.store import CURRENT
 
 
 def test_the_same_plan_bit_for_bit(folder):

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from libra_plan.planner.manifests.agents import AgentOptions
-from libra_plan.planner.manifests.check import require_sound
-from libra_plan.planner.manifests.document import read_manifest
-from libra_plan.planner.manifests.torchrun import Torchrun
+from libra_plan.planner.launchers.agents import AgentOptions
+from libra_plan.planner.launchers.check import require_sound
+from libra_plan.planner.launchers.document import read_manifest
+from libra_plan.planner.launchers.torchrun import Torchrun
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "two_tasks"
 PLANS = sorted((EXAMPLE / "h200" / "plans").glob("*/*/manifest.json"))

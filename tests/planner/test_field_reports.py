@@ -6,11 +6,11 @@ import pytest
 from random_problems import random_problem
 
 from libra_plan.models.topology import AbsentGpu, Cluster, Gpu, GpuId, Node
+from libra_plan.planner.optimize.base import SolveParams, TerminationReason
+from libra_plan.planner.optimize.constraints import Row
+from libra_plan.planner.optimize.cpsat import _integers
+from libra_plan.planner.optimize.solve import solve
 from libra_plan.planner.problem import Arrangement, Problem
-from libra_plan.planner.solvers.base import SolveParams, TerminationReason
-from libra_plan.planner.solvers.cpsat import _integers
-from libra_plan.planner.solvers.rows import Row
-from libra_plan.planner.solvers.solve import solve
 from libra_plan.planner.tables import TABLE_CLASS, table_cluster, table_task
 from libra_plan.planner.verify import verify
 
@@ -34,7 +34,7 @@ def test_colocated_roles_count_once() -> None:
     roles = {name: {8: 10.0} for name in ("actor", "critic", "rollout")}
     task = table_task("t", 1.0, roles, arrangements=[Arrangement.COLOCATED])
     plan = solve(Problem(table_cluster(8), (task,))).require_plan()
-    assert plan.running[0].column.gpus == 8
+    assert plan.running[0].configuration.gpus == 8
     assert len(plan.running[0].gpus) == 8
 
 
@@ -103,4 +103,4 @@ def test_speed_is_what_the_table_says() -> None:
     """A070: with 100/s on two GPUs and 150/s on four, four are not planned as 200/s, nor three as 150/s."""
     task = table_task("t", 1.0, {"rollout": {2: 1 / 100, 4: 1 / 150}})
     plan = solve(Problem(table_cluster(3), (task,))).require_plan()
-    assert plan.running[0].column.steps_per_s == pytest.approx(100.0)
+    assert plan.running[0].configuration.steps_per_s == pytest.approx(100.0)

@@ -16,11 +16,11 @@ from random_problems import with_running as with_changes
 from libra_plan.errors import WorkloadError
 from libra_plan.models.topology import GpuId
 from libra_plan.planner.explain import explain
+from libra_plan.planner.optimize import solve_stages
+from libra_plan.planner.optimize.base import Backend
+from libra_plan.planner.optimize.solve import solve
 from libra_plan.planner.plan import MemoryMode
 from libra_plan.planner.problem import Coupling, CouplingKind, Deadline, Policy, Quota, Sharing, SharingKind
-from libra_plan.planner.solvers import stages
-from libra_plan.planner.solvers.base import Backend
-from libra_plan.planner.solvers.solve import solve
 from libra_plan.planner.verify import verify
 
 NEAR = 2e-6  # CP-SAT counts worth in millionths of the largest
@@ -38,9 +38,9 @@ def test_two_tasks_take_turns_in_two_slots():
     problem = turns_problem()
     plan = solved(problem)
     assert verify(problem, plan) == []
-    assert [each.column.step_time_s.value for each in plan.running] == pytest.approx([12.0, 12.0])
+    assert [each.configuration.step_time_s.value for each in plan.running] == pytest.approx([12.0, 12.0])
     (run,) = plan.joint
-    assert [[choice.role for choice in pool.choices] for pool in run.column.phases[0].pools] == [
+    assert [[choice.role for choice in pool.choices] for pool in run.configuration.phases[0].pools] == [
         ["math/rollout", "code/rollout"],
         ["math/actor", "code/actor"],
     ]
@@ -68,7 +68,7 @@ def test_tasks_of_teams_with_quotas_share(make):
 
 def test_bounds_of_the_step_follow_the_same_law():
     """Optimism and pessimism are summed like the value: 0.9 and 1.2 times the slots, and the hand-overs."""
-    step = running(solved(turns_problem()), "math").column.step_time_s
+    step = running(solved(turns_problem()), "math").configuration.step_time_s
     assert (step.low, step.high) == pytest.approx((0.9 * 11 + 1, 1.2 * 11 + 1))
 
 
@@ -77,9 +77,9 @@ def test_states_that_do_not_fit_side_by_side_go_to_sleep():
     problem = replace(turns_problem(), cluster=cluster(2, memory_mib=480.0))
     plan = solved(problem)
     assert verify(problem, plan) == []
-    modes = {pool.memory_mode for pool in plan.joint[0].column.phases[0].pools}
+    modes = {pool.memory_mode for pool in plan.joint[0].configuration.phases[0].pools}
     assert modes == {MemoryMode.SLEEP}
-    assert running(plan, "code").column.step_time_s.value == pytest.approx(7.5 + 4.5 + 1.0)
+    assert running(plan, "code").configuration.step_time_s.value == pytest.approx(7.5 + 4.5 + 1.0)
 
 
 def test_tasks_that_cannot_share_memory_do_not_share():
@@ -95,7 +95,7 @@ def test_one_engine_serves_both_at_the_pace_of_the_slower():
     problem = engine_problem()
     plan = solved(problem)
     assert verify(problem, plan) == []
-    assert [each.column.step_time_s.value for each in plan.running] == pytest.approx([10.5, 10.5])
+    assert [each.configuration.step_time_s.value for each in plan.running] == pytest.approx([10.5, 10.5])
     rollouts = [role for each in plan.running for role in each.roles if role.role == "rollout"]
     assert rollouts[0].replicas == rollouts[1].replicas
     assert {choice.option for choice in (role.choice for role in rollouts)} == {option(7.0)}
@@ -109,7 +109,7 @@ def test_async_tasks_overlap_with_their_engine():
     problem = replace(engine_problem(), tasks=tasks)
     plan = solved(problem)
     assert verify(problem, plan) == []
-    assert running(plan, "law").column.step_time_s.value == pytest.approx(7.5)
+    assert running(plan, "law").configuration.step_time_s.value == pytest.approx(7.5)
 
 
 def test_three_tasks_may_share_an_engine():
@@ -119,7 +119,7 @@ def test_three_tasks_may_share_an_engine():
     problem = replace(engine_problem(), cluster=cluster(4), tasks=tasks, sharing=(sharing,))
     plan = solved(problem)
     assert verify(problem, plan) == []
-    assert [each.column.step_time_s.value for each in plan.running] == pytest.approx([8.5] * 3)
+    assert [each.configuration.step_time_s.value for each in plan.running] == pytest.approx([8.5] * 3)
 
 
 # ---------------------------------------------------------------- the optimum
@@ -241,8 +241,10 @@ def with_run(plan, **changes):
 
 
 def faster(plan):
-    column = plan.joint[0].column
-    return with_run(plan, column=replace(column, step_time_s=column.step_time_s.scaled(0.9)))
+    configuration = plan.joint[0].configuration
+    return with_run(
+        plan, configuration=replace(configuration, step_time_s=configuration.step_time_s.scaled(0.9))
+    )
 
 
 TAMPERED = {
@@ -251,7 +253,7 @@ TAMPERED = {
     "joint-twice": lambda plan: replace(plan, joint=plan.joint * 2),
     "step-time": faster,
     "joint-part": lambda plan: with_running(
-        plan, plan.running[1].task, column=replace(plan.running[1].column, peak_mib=1.0)
+        plan, plan.running[1].task, configuration=replace(plan.running[1].configuration, peak_mib=1.0)
     ),
     "normalised": lambda plan: with_running(plan, plan.running[0].task, normalised=9.0),
     "moved": lambda plan: with_running(plan, plan.running[0].task, moved=True),
@@ -360,9 +362,9 @@ def test_explanation_names_whom_a_task_waits_for(case, said):
 # ---------------------------------------------------------------- what is refused
 
 
-def test_more_columns_than_the_master_takes_are_refused(monkeypatch):
-    """Column generation knows no joint tasks, so there is an end, and it is told."""
-    monkeypatch.setattr(stages, "_MOST_JOINT", 2)
+def test_more_configurations_than_the_master_takes_are_refused(monkeypatch):
+    """Configuration generation knows no joint tasks, so there is an end, and it is told."""
+    monkeypatch.setattr(solve_stages, "_MOST_JOINT", 2)
     with pytest.raises(WorkloadError, match="too many ways"):
         solve(turns_problem(), EXACT)
 
@@ -378,7 +380,7 @@ def test_more_columns_than_the_master_takes_are_refused(monkeypatch):
     ],
 )
 def test_what_holds_for_a_task_alone_is_refused(change, said):
-    """A demand that a joint column could break is not dropped in silence."""
+    """A demand that a joint configuration could break is not dropped in silence."""
     problem = turns_problem()
     tasks = tuple(replace(each, **change) for each in problem.tasks)
     with pytest.raises(WorkloadError, match=said):

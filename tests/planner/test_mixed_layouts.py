@@ -13,14 +13,14 @@ from libra_plan.errors import ManifestError, WorkloadError
 from libra_plan.models.clusters import uniform_cluster
 from libra_plan.models.fit import FittedProfile, fit_profile
 from libra_plan.models.parallelism import Layout
-from libra_plan.planner.manifests.base import find_emitter
-from libra_plan.planner.manifests.build import build_manifest
-from libra_plan.planner.manifests.check import check_manifest
-from libra_plan.planner.manifests.document import placements_of
+from libra_plan.planner.launchers.base import find_emitter
+from libra_plan.planner.launchers.build import build_manifest
+from libra_plan.planner.launchers.check import check_manifest
+from libra_plan.planner.launchers.document import placements_of
+from libra_plan.planner.optimize.base import SolveParams
+from libra_plan.planner.optimize.solve import solve
 from libra_plan.planner.pricing import price
 from libra_plan.planner.problem import Problem, StageOption
-from libra_plan.planner.solvers.base import SolveParams
-from libra_plan.planner.solvers.solve import solve
 from libra_plan.planner.verify import verify
 from libra_plan.profiles import role_checks
 from libra_plan.profiles.catalog import LoadedProfile, ProfilesFolder, load_folder, shipped_folder

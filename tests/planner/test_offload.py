@@ -8,9 +8,9 @@ import pytest
 from affine_profile import AffineProfile, profile_file
 
 from libra_plan.models.clusters import uniform_cluster
+from libra_plan.planner.optimize.solve import solve
 from libra_plan.planner.pricing import price
 from libra_plan.planner.problem import Problem
-from libra_plan.planner.solvers.solve import solve
 from libra_plan.planner.verify import verify
 from libra_plan.profiles.catalog import LoadedProfile, ProfilesFolder
 from libra_plan.profiles.schema import (
@@ -103,6 +103,6 @@ def test_a_plan_with_offload_verifies_and_keeps_to_the_nodes_host_memory():
         plan = solve(problem).plan
         assert verify(problem, plan) == []
         (running,) = plan.running
-        assert running.column.gpus == most
-        (pool,) = running.column.phases[0].pools
+        assert running.configuration.gpus == most
+        (pool,) = running.configuration.phases[0].pools
         assert pool.host_memory_mib_per_gpu == pytest.approx(each)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from oracle import best_levels, best_throughput, reference
-from oracle_columns import fewest_bins, shapes
+from oracle_configurations import fewest_bins, shapes
 from random_problems import (
     clusters_in_domains,
     random_problem,
@@ -18,21 +18,21 @@ from random_problems import (
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.quantities import Estimate, Origin
 from libra_plan.models.topology import Cluster, Gpu, GpuId, Node
+from libra_plan.planner.optimize.base import SolveParams
+from libra_plan.planner.optimize.solve import solve
 from libra_plan.planner.plan import Plan
 from libra_plan.planner.problem import (
     Arrangement,
     Coupling,
     CouplingKind,
-    HeldRole,
-    HeldTask,
+    IncumbentRole,
+    IncumbentTask,
     Policy,
     Problem,
     Role,
     StageOption,
     Task,
 )
-from libra_plan.planner.solvers.base import SolveParams
-from libra_plan.planner.solvers.solve import solve
 from libra_plan.planner.verify import verify
 from libra_plan.planner.verify.reference import reference_is_cheap, reference_steps_per_s
 
@@ -226,7 +226,7 @@ def test_moving_costs_its_part_of_the_horizon() -> None:
     """Kept, the task is worth 1; twice as fast but moved at half the horizon it is worth no more."""
     slow, fast = option(4.0), option(2.0, replicas=2)
     role = Role("r", "rollout", (slow, fast))
-    held = HeldTask("t", (HeldRole("r", Layout(), ((GpuId("n0", 0),),), "r"),))
+    held = IncumbentTask("t", (IncumbentRole("r", Layout(), ((GpuId("n0", 0),),), "r"),))
     for restart_s, worth in ((0.0, 1.0), (400.0, 0.6), (600.0, 0.5)):
         alone = task(role, restart_s=restart_s)
         problem = Problem(lab(2), (alone,), running=(held,), horizon_s=1000.0)

@@ -11,9 +11,9 @@ from libra_plan.models.clusters import cluster_of
 from libra_plan.models.fit import fit_profile
 from libra_plan.models.lengths import sample_lengths
 from libra_plan.models.quantities import Origin
+from libra_plan.planner.optimize.solve import solve
 from libra_plan.planner.pricing import price
 from libra_plan.planner.pricing.work import work_of
-from libra_plan.planner.solvers.solve import solve
 from libra_plan.profiles.catalog import load_folder, shipped_folder
 from libra_plan.profiles.schema import Fixed
 
@@ -73,7 +73,9 @@ def test_the_plan_runs_both_evaluations(problem):
     result = solve(problem)
     assert result.plan is not None
     assert result.plan.queued == ()
-    classes = {r.task: {p.gpu_class for ph in r.column.phases for p in ph.pools} for r in result.plan.running}
+    classes = {
+        r.task: {p.gpu_class for ph in r.configuration.phases for p in ph.pools} for r in result.plan.running
+    }
     assert classes == {"eval-70b": {"h200_sxm"}, "eval-32b": {"h100_sxm"}}
 
 

@@ -15,17 +15,17 @@ from libra_plan.models.parallelism import Layout
 from libra_plan.models.quantities import Estimate, Origin
 from libra_plan.models.sharing import on_seat
 from libra_plan.models.topology import Cluster, GpuId
-from libra_plan.planner.launch.host import check_visible
-from libra_plan.planner.manifests.agents import agents_of
-from libra_plan.planner.manifests.base import find_emitter
-from libra_plan.planner.manifests.build import build_manifest
-from libra_plan.planner.manifests.check import check_manifest
-from libra_plan.planner.manifests.document import placements_of
+from libra_plan.planner.launchers.agents import agents_of
+from libra_plan.planner.launchers.base import find_emitter
+from libra_plan.planner.launchers.build import build_manifest
+from libra_plan.planner.launchers.check import check_manifest
+from libra_plan.planner.launchers.document import placements_of
+from libra_plan.planner.optimize.base import SolveParams
+from libra_plan.planner.optimize.solve import solve
 from libra_plan.planner.plan import Plan
 from libra_plan.planner.pricing import price
 from libra_plan.planner.problem import Problem
-from libra_plan.planner.solvers.base import SolveParams
-from libra_plan.planner.solvers.solve import solve
+from libra_plan.planner.runtime.host import check_visible
 from libra_plan.planner.verify import verify
 from libra_plan.profiles import cluster_checks, role_checks
 from libra_plan.profiles.catalog import LoadedProfile, ProfilesFolder, load_folder, shipped_folder
@@ -161,13 +161,13 @@ def test_the_verifier_sees_two_ranks_on_one_card() -> None:
         problem,
         tasks=(replace(problem.tasks[0], roles=(replace(problem.tasks[0].roles[0], options=(option,)),)),),
     )
-    pool = replace(running.column.phases[0].pools[0], choices=(both.choice,), block_gpus=2)
-    column = replace(
-        running.column,
-        phases=(replace(running.column.phases[0], pools=(pool,)),),
+    pool = replace(running.configuration.phases[0].pools[0], choices=(both.choice,), block_gpus=2)
+    configuration = replace(
+        running.configuration,
+        phases=(replace(running.configuration.phases[0], pools=(pool,)),),
         blocks=(("h200_sxm.seat", 2, 1),),
     )
-    plan = replace(plan, running=(replace(running, column=column, roles=(both,)),), queued=())
+    plan = replace(plan, running=(replace(running, configuration=configuration, roles=(both,)),), queued=())
     assert "gpu-twice" in {violation.code for violation in verify(wrong, plan)}
 
 

@@ -11,12 +11,12 @@ import pytest
 from libra_plan.models.clusters import uniform_cluster
 from libra_plan.models.fit import fit_profile
 from libra_plan.models.states import adapter_mib
+from libra_plan.planner.optimize.base import SolveParams
+from libra_plan.planner.optimize.solve import solve
 from libra_plan.planner.pricing import price
 from libra_plan.planner.pricing.joint import joint_work
 from libra_plan.planner.pricing.switching import link_gib_per_s, sync_s
 from libra_plan.planner.pricing.work import work_of
-from libra_plan.planner.solvers.base import SolveParams
-from libra_plan.planner.solvers.solve import solve
 from libra_plan.planner.verify import verify
 from libra_plan.profiles.catalog import load_folder, shipped_folder
 

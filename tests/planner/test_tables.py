@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 from rlinf_tasks import rlinf_instances, rlinf_task
 
-from libra_plan.planner.columns.phases import coupled_time_s
+from libra_plan.planner.configurations.phases import coupled_time_s
 from libra_plan.planner.problem import CouplingKind
 from libra_plan.planner.tables import table_cluster, table_task
 

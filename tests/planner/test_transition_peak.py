@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.quantities import exactly
-from libra_plan.planner.columns.capacity import ClassCapacity
-from libra_plan.planner.columns.pools import pool_options
+from libra_plan.planner.configurations.capacity import ClassCapacity
+from libra_plan.planner.configurations.pools import pool_options
 from libra_plan.planner.plan import MemoryMode
 from libra_plan.planner.problem import Role, StageOption
 

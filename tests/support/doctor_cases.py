@@ -12,7 +12,7 @@ from libra_plan.planner.doctor.fold import SampleFold
 from libra_plan.planner.doctor.placement import Holder, Placement
 from libra_plan.planner.doctor.tracks import MovedTask
 from libra_plan.planner.doctor.work import WorkFold
-from libra_plan.planner.telemetry.playback import Played
+from libra_plan.planner.telemetry.reader import Played
 from libra_plan.planner.telemetry.sample import GpuDetails, GpuSample, HostSample, Sample
 from libra_plan.planner.telemetry.work_windows import WorkWindow
 

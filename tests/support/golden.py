@@ -18,8 +18,8 @@ from joint_cases import manifest_of
 from launch_cases import TEN
 
 from libra_plan.errors import ManifestError
-from libra_plan.planner.manifests.base import Emitter, configured, emitters
-from libra_plan.planner.manifests.manifest import Manifest
+from libra_plan.planner.launchers.base import Emitter, configured, emitters
+from libra_plan.planner.launchers.manifest import Manifest
 
 FOLDER = Path(__file__).resolve().parents[1] / "golden"
 CASES = ("ahead", "shared-all", "whole-nodes")

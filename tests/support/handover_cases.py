@@ -17,17 +17,17 @@ import psutil
 from live import end, free_ports
 
 import libra_plan
-from libra_plan.planner.handover.goal import Deadlines
-from libra_plan.planner.handover.journal import read_journal
-from libra_plan.planner.handover.state import State, state_of
-from libra_plan.planner.handover.worker import latest_complete
-from libra_plan.planner.launch import host
-from libra_plan.planner.launch.apply import HandOverReport, Settings, apply
-from libra_plan.planner.launch.host import GpuReport, GpuUse
-from libra_plan.planner.launch.processes import START_MARK, live_starts
-from libra_plan.planner.manifests.agents import AgentOptions
-from libra_plan.planner.manifests.build import build_manifest
-from libra_plan.planner.manifests.manifest import GpuEntry, Manifest
+from libra_plan.planner.launchers.agents import AgentOptions
+from libra_plan.planner.launchers.build import build_manifest
+from libra_plan.planner.launchers.manifest import GpuEntry, Manifest
+from libra_plan.planner.runtime import host
+from libra_plan.planner.runtime.apply import HandOverReport, Settings, apply
+from libra_plan.planner.runtime.goal import Deadlines
+from libra_plan.planner.runtime.host import GpuReport, GpuUse
+from libra_plan.planner.runtime.journal import read_journal
+from libra_plan.planner.runtime.processes import START_MARK, live_starts
+from libra_plan.planner.runtime.state import State, state_of
+from libra_plan.planner.runtime.worker import latest_complete
 from libra_plan.profiles.schema import LifecycleSpec
 
 TRAINER = Path(__file__).with_name("handover_trainer.py")

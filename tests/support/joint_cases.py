@@ -7,16 +7,18 @@ from dataclasses import replace
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.quantities import Estimate, Origin
 from libra_plan.models.topology import Cluster, Gpu, GpuId, Node
-from libra_plan.planner.manifests.build import build_manifest
-from libra_plan.planner.manifests.manifest import Manifest
+from libra_plan.planner.launchers.build import build_manifest
+from libra_plan.planner.launchers.manifest import Manifest
+from libra_plan.planner.optimize.base import SolveParams
+from libra_plan.planner.optimize.solve import solve
 from libra_plan.planner.plan import Plan
 from libra_plan.planner.problem import (
     Arrangement,
     Coupling,
     CouplingKind,
-    HeldRole,
-    HeldTask,
-    HeldWorkers,
+    IncumbentRole,
+    IncumbentTask,
+    IncumbentWorkers,
     Problem,
     Role,
     Sharing,
@@ -24,8 +26,6 @@ from libra_plan.planner.problem import (
     StageOption,
     Task,
 )
-from libra_plan.planner.solvers.base import SolveParams
-from libra_plan.planner.solvers.solve import solve
 
 EXACT = SolveParams(gap=0.0, deterministic=True)
 
@@ -85,15 +85,15 @@ def solved(problem: Problem) -> Plan:
     return plan
 
 
-def held(plan: Plan) -> tuple[HeldTask, ...]:
+def held(plan: Plan) -> tuple[IncumbentTask, ...]:
     """Say what every task of a plan holds."""
     return tuple(
-        HeldTask(
+        IncumbentTask(
             running.task,
             tuple(
-                HeldRole(role.role, role.choice.layout, role.replicas, role.role) for role in running.roles
+                IncumbentRole(role.role, role.choice.layout, role.replicas, role.role) for role in running.roles
             ),
-            tuple(HeldWorkers(share.role, share.node, share.workers) for share in running.cpu),
+            tuple(IncumbentWorkers(share.role, share.node, share.workers) for share in running.cpu),
         )
         for running in plan.running
     )

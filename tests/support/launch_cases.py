@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from plans import CASES, cluster, manifest_of, role, running, span
 
-from libra_plan.planner.manifests.manifest import Manifest
+from libra_plan.planner.launchers.manifest import Manifest
 from libra_plan.planner.plan import CpuShare, MemoryMode
 from libra_plan.planner.problem import Coupling, CouplingKind
 from libra_plan.profiles.schema import LifecycleSpec

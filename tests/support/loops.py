@@ -8,15 +8,15 @@ from dataclasses import replace
 import msgspec
 
 from libra_plan.models.quantities import Estimate, Origin
+from libra_plan.planner.controller.policy import ReplanPolicy
+from libra_plan.planner.controller.reconcile import Looked, look
+from libra_plan.planner.controller.snapshot import LookInputs
+from libra_plan.planner.controller.state import LoopState
+from libra_plan.planner.controller.window import CheckpointAge, Now, Progress, Window
+from libra_plan.planner.optimize.base import SolveParams
+from libra_plan.planner.optimize.solve import solve
 from libra_plan.planner.plan import held_by
-from libra_plan.planner.problem import HeldTask, Problem, Task
-from libra_plan.planner.replan.desk import LookInputs
-from libra_plan.planner.replan.look import Looked, look
-from libra_plan.planner.replan.policy import ReplanPolicy
-from libra_plan.planner.replan.state import LoopState
-from libra_plan.planner.replan.window import CheckpointAge, Now, Progress, Window
-from libra_plan.planner.solvers.base import SolveParams
-from libra_plan.planner.solvers.solve import solve
+from libra_plan.planner.problem import IncumbentTask, Problem, Task
 from libra_plan.planner.tables import table_cluster, table_task
 
 BEGUN_S = 1_800_000_000.0
@@ -35,7 +35,7 @@ def scaling(
 
 
 def world(
-    gpus: int, tasks: Iterable[Task], running: tuple[HeldTask, ...] = (), per_node: int | None = None
+    gpus: int, tasks: Iterable[Task], running: tuple[IncumbentTask, ...] = (), per_node: int | None = None
 ) -> Problem:
     return Problem(table_cluster(gpus, per_node), tuple(tasks), running)
 

@@ -1,4 +1,4 @@
-"""The best plan of a small problem, found by trying everything: columns, sets of GPUs, workers.
+"""The best plan of a small problem, found by trying everything: configurations, sets of GPUs, workers.
 
 Written from the words of the design alone. It shares no code with the planner, the solvers or the
 verifier; it only reads problems. What cannot be told apart (GPUs of one node that no pin, exclusion
@@ -16,10 +16,10 @@ from functools import cached_property
 from itertools import combinations, product
 from typing import Any
 
-from oracle_columns import Columns, Way, spreads
+from oracle_configurations import Configurations, Way, spreads
 
 from libra_plan.models.topology import GpuId
-from libra_plan.planner.problem import HeldTask, Problem, Task
+from libra_plan.planner.problem import IncumbentTask, Problem, Task
 
 GPU_BITS = 8
 HOST_BITS = 40
@@ -62,7 +62,7 @@ def reference(problem: Problem, task: Task) -> float | None:
     return Oracle(problem).reference(task)
 
 
-class Oracle(Columns):
+class Oracle(Configurations):
     """All that can be known of one problem by looking at every case."""
 
     def __init__(self, problem: Problem, better: Callable[[tuple[float, float]], Any] = max) -> None:
@@ -207,11 +207,11 @@ class Oracle(Columns):
             return task.weight
         return task.weight + task.weight * task.waited_s / self.problem.aging_s
 
-    def _known(self, held: HeldTask) -> bool:
+    def _known(self, held: IncumbentTask) -> bool:
         return all(gpu in self.cluster.gpus for gpu in _held_gpus(held))
 
-    def _keeps(self, way: Way, held: HeldTask) -> bool:
-        """Tell whether the column can go on exactly where the task is now."""
+    def _keeps(self, way: Way, held: IncumbentTask) -> bool:
+        """Tell whether the configuration can go on exactly where the task is now."""
         has = {role.role: role for role in held.roles}
         pairs = [pair for phase in way.phases for pool, _ in phase for pair in pool]
         if {role.id for role, _ in pairs} != set(has):
@@ -241,7 +241,7 @@ class Oracle(Columns):
                 return False
         return len(_held_gpus(held)) <= way.gpus
 
-    def _held_state(self, way: Way, held: HeldTask) -> int:
+    def _held_state(self, way: Way, held: IncumbentTask) -> int:
         """Give exactly the GPUs that are held, with what each takes from its node."""
         marked = [
             at for at, kind in enumerate(self.kinds) if any(m[:2] == ("held", held.task) for m in kind.marks)
@@ -302,7 +302,7 @@ class Oracle(Columns):
     # ------------------------------------------------------------ sets of GPUs
 
     def states(self, task: Task, way: Way) -> set[int]:
-        """List the sets of GPUs the column can be on."""
+        """List the sets of GPUs the configuration can be on."""
         if len(way.phases) > 1:
             return self._states_of_phases(way)
         found = {0}
@@ -395,5 +395,5 @@ def _whole(amount: float) -> int:
     return round(scaled)
 
 
-def _held_gpus(held: HeldTask) -> set[GpuId]:
+def _held_gpus(held: IncumbentTask) -> set[GpuId]:
     return {gpu for role in held.roles for replica in role.replicas for gpu in replica}

@@ -12,7 +12,7 @@ from itertools import combinations, product
 from typing import Any
 
 from oracle import Oracle
-from oracle_columns import Way, shapes
+from oracle_configurations import Way, shapes
 
 from libra_plan.planner.problem import CouplingKind, Problem, Role, Sharing, SharingKind, StageOption, Task
 

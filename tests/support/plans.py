@@ -10,11 +10,11 @@ from collections.abc import Iterable, Sequence
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.quantities import Estimate, Origin
 from libra_plan.models.topology import Cluster, Gpu, GpuId, Node
-from libra_plan.planner.manifests.build import build_manifest
-from libra_plan.planner.manifests.manifest import Manifest
+from libra_plan.planner.launchers.build import build_manifest
+from libra_plan.planner.launchers.manifest import Manifest
 from libra_plan.planner.plan import (
     Certificate,
-    Column,
+    Configuration,
     CpuShare,
     MemoryMode,
     Phase,
@@ -106,7 +106,7 @@ def running(
     """Run a task on pools; `phases[i]` is the phase of pool i (all in phase 0 unless told)."""
     numbers = list(phases or [0] * len(pools))
     made = [_pool(pool, memory_mode) for pool in pools]
-    column = Column(
+    configuration = Configuration(
         task,
         tuple(
             Phase(tuple(pool for pool, number in zip(made, numbers, strict=True) if number == phase))
@@ -117,7 +117,7 @@ def running(
         max(pool.peak_mib for pool in made) if made else 0.0,
     )
     roles = tuple(placed for pool in pools for placed in pool)
-    return RunningTask(task, column, roles, tuple(cpu), 1.25)
+    return RunningTask(task, configuration, roles, tuple(cpu), 1.25)
 
 
 def _pool(roles: Sequence[PlacedRole], memory_mode: MemoryMode) -> Pool:

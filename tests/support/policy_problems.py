@@ -15,8 +15,8 @@ from libra_plan.planner.problem import (
     Coupling,
     CouplingKind,
     Deadline,
-    HeldRole,
-    HeldTask,
+    IncumbentRole,
+    IncumbentTask,
     Policy,
     Problem,
     Quota,
@@ -50,13 +50,13 @@ def lab(*sizes: int, classes: str = "", prices: tuple[tuple[str, float], ...] = 
     return Cluster("lab", nodes, price_per_gpu_hour=prices)
 
 
-def held_by(plan: Plan) -> tuple[HeldTask, ...]:
+def held_by(plan: Plan) -> tuple[IncumbentTask, ...]:
     """Make a plan the running one."""
     return tuple(
-        HeldTask(
+        IncumbentTask(
             running.task,
             tuple(
-                HeldRole(role.role, role.choice.layout, role.replicas, role.role) for role in running.roles
+                IncumbentRole(role.role, role.choice.layout, role.replicas, role.role) for role in running.roles
             ),
         )
         for running in plan.running

@@ -15,8 +15,8 @@ from libra_plan.planner.problem import (
     Arrangement,
     Coupling,
     CouplingKind,
-    HeldRole,
-    HeldTask,
+    IncumbentRole,
+    IncumbentTask,
     Policy,
     Problem,
     Role,
@@ -70,10 +70,10 @@ def with_running(problem: Problem, plan: Plan, seed: int) -> Problem:
     """Make a plan the running one, then change the world a little: weights, a lost GPU, a new task."""
     rng = np.random.default_rng(seed)
     held = tuple(
-        HeldTask(
+        IncumbentTask(
             running.task,
             tuple(
-                HeldRole(
+                IncumbentRole(
                     role.role,
                     role.choice.layout,
                     role.replicas,
@@ -101,7 +101,7 @@ def with_running(problem: Problem, plan: Plan, seed: int) -> Problem:
 
 
 def _group(running, name):
-    for phase in running.column.phases:
+    for phase in running.configuration.phases:
         for pool in phase.pools:
             if any(choice.role == name for choice in pool.choices):
                 return "+".join(choice.role for choice in pool.choices)

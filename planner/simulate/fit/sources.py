@@ -183,8 +183,8 @@ def _moves(path: Path, into: Recorded, facts: ReaderFacts) -> None:
 
 
 def _state(path: Path, into: Recorded, facts: ReaderFacts) -> None:
-    from libra_plan.planner.replan.outcomes import all_outcomes
-    from libra_plan.planner.replan.state_store import StateStore
+    from libra_plan.planner.controller.outcomes import all_outcomes
+    from libra_plan.planner.controller.state_store import StateStore
 
     store = StateStore.open(path, create=False)
     try:

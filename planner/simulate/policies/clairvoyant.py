@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from libra_plan.models.quantities import Estimate
+from libra_plan.planner.optimize.solve import solve
 from libra_plan.planner.plan import held_by
-from libra_plan.planner.problem import HeldTask
+from libra_plan.planner.problem import IncumbentTask
 from libra_plan.planner.simulate.placing import PARAMS
 from libra_plan.planner.simulate.policies.known import exact, names
 from libra_plan.planner.simulate.policy import TaskView, View
-from libra_plan.planner.solvers.solve import solve
 
 __all__ = ["Clairvoyant"]
 
@@ -24,7 +24,7 @@ class Clairvoyant:
     elastic: bool = True
     least_gain: float = 0.01
 
-    def decide(self, view: View) -> tuple[HeldTask, ...] | None:
+    def decide(self, view: View) -> tuple[IncumbentTask, ...] | None:
         """Solve the true problem; keep what runs where that is nearly as good."""
         means = {task.id: _to_come(view, task) for task in view.tasks}
         problem = view.true.problem(view.cluster, means, names(view), view.running)

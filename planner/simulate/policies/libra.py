@@ -10,14 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from libra_plan.models.topology import GpuId
+from libra_plan.planner.optimize.objective import priced_tasks
+from libra_plan.planner.optimize.solve import solve
 from libra_plan.planner.plan import held_by
-from libra_plan.planner.problem import HeldTask
-from libra_plan.planner.simulate.believed import world_cluster
+from libra_plan.planner.problem import IncumbentTask
+from libra_plan.planner.simulate.noisy_cost_model import world_cluster
 from libra_plan.planner.simulate.placing import PARAMS, part_of, shares, split
 from libra_plan.planner.simulate.policies.known import names, recent, same_tasks
 from libra_plan.planner.simulate.policy import TaskView, View
-from libra_plan.planner.solvers.solve import solve
-from libra_plan.planner.solvers.worth import priced_tasks
 
 __all__ = ["LibraRule"]
 
@@ -35,11 +35,11 @@ class LibraRule:
     moves_free: bool = False
     elastic: bool = True
     _parts: dict[str, frozenset[GpuId]] = field(default_factory=dict)
-    _placed: dict[str, tuple[HeldTask, ...]] = field(default_factory=dict)
+    _placed: dict[str, tuple[IncumbentTask, ...]] = field(default_factory=dict)
     _works: dict[str, frozenset[GpuId]] = field(default_factory=dict)
     _looked: dict[str, int] = field(default_factory=dict)
 
-    def decide(self, view: View) -> tuple[HeldTask, ...] | None:
+    def decide(self, view: View) -> tuple[IncumbentTask, ...] | None:
         """Plan each task in its part where it is due."""
         if not same_tasks(self._parts, view):
             weights = {name: view.world.task_of[name].weight for name in names(view)}
@@ -55,7 +55,7 @@ class LibraRule:
                 self._placed[task.id] = self._weighed(view, task, works)
         return tuple(held for name in names(view) for held in self._placed[name])
 
-    def _weighed(self, view: View, task: TaskView, works: frozenset[GpuId]) -> tuple[HeldTask, ...]:
+    def _weighed(self, view: View, task: TaskView, works: frozenset[GpuId]) -> tuple[IncumbentTask, ...]:
         """Keep what runs unless one step gains more than the change costs."""
         now = self._placed[task.id]
         part = part_of(view.cluster, works)
@@ -66,12 +66,12 @@ class LibraRule:
         plan = solve(view.believed.problem(part, recent(view), [task.id]), PARAMS).plan
         if plan is None or not kept:
             return now
-        before = min(entry.column.step_time_s.value for entry in kept)
-        gain = before - plan.running[0].column.step_time_s.value
+        before = min(entry.configuration.step_time_s.value for entry in kept)
+        gain = before - plan.running[0].configuration.step_time_s.value
         return held_by(plan) if gain > _COST_S and gain >= _LEAST_GAIN * before else now
 
 
-def _best(view: View, task: TaskView, works: frozenset[GpuId]) -> tuple[HeldTask, ...]:
+def _best(view: View, task: TaskView, works: frozenset[GpuId]) -> tuple[IncumbentTask, ...]:
     part = part_of(view.cluster, works)
     if not part.nodes:
         return ()

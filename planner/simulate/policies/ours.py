@@ -1,4 +1,4 @@
-"""Ours: the re-plan loop of `planner/replan`, as it runs in production, on what the simulation shows it."""
+"""Ours: the re-plan loop of `planner/controller`, as it runs in production, on what the simulation shows it."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from libra_plan.planner.controller.configuration_values import Memo
+from libra_plan.planner.controller.policy import ElasticTask, ReplanPolicy
+from libra_plan.planner.controller.reconcile import look
+from libra_plan.planner.controller.snapshot import LookInputs
+from libra_plan.planner.controller.state import LoopState
+from libra_plan.planner.controller.window import CheckpointAge, Load, Now, Progress, Seen, Window
+from libra_plan.planner.optimize.solve import solve
 from libra_plan.planner.plan import held_by
-from libra_plan.planner.problem import HeldTask, Problem
-from libra_plan.planner.replan.desk import LookInputs
-from libra_plan.planner.replan.look import look
-from libra_plan.planner.replan.market import Memo
-from libra_plan.planner.replan.policy import ElasticTask, ReplanPolicy
-from libra_plan.planner.replan.state import LoopState
-from libra_plan.planner.replan.window import CheckpointAge, Load, Now, Progress, Seen, Window
-from libra_plan.planner.simulate.believed import elastic_switch_s
+from libra_plan.planner.problem import IncumbentTask, Problem
+from libra_plan.planner.simulate.noisy_cost_model import elastic_switch_s
 from libra_plan.planner.simulate.placing import PARAMS
 from libra_plan.planner.simulate.policies.known import by_forecast, names, recent
 from libra_plan.planner.simulate.policies.limits import without_mixes, without_sharing
 from libra_plan.planner.simulate.policy import View
-from libra_plan.planner.solvers.solve import solve
 
 __all__ = ["Ours", "Settings", "without"]
 
@@ -79,7 +79,7 @@ class Ours:
         """Name it by what it lacks."""
         return self.settings.name
 
-    def decide(self, view: View) -> tuple[HeldTask, ...] | None:
+    def decide(self, view: View) -> tuple[IncumbentTask, ...] | None:
         """Take one look; what it adopts is what is wanted."""
         rules = self._rules(view)
         horizon_s = rules.stay.prior_s if self._horizon_s is None else self._horizon_s

@@ -1,4 +1,4 @@
-"""Schedulers of other jobs, on the same columns: Sia's objective with its restart factor, Gavel's max-min."""
+"""Schedulers of other jobs, on the same configurations: Sia's objective with its restart factor, Gavel's max-min."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from libra_plan.planner.controller.choose import Freedom, choose, plan_of
+from libra_plan.planner.controller.configuration_values import Floats, TaskMarket, market_of
+from libra_plan.planner.optimize.solve import solve
 from libra_plan.planner.plan import held_by
-from libra_plan.planner.problem import HeldTask, Policy
-from libra_plan.planner.replan.choose import Freedom, choose, plan_of
-from libra_plan.planner.replan.market import Floats, TaskMarket, market_of
+from libra_plan.planner.problem import IncumbentTask, Policy
 from libra_plan.planner.simulate.placing import PARAMS
 from libra_plan.planner.simulate.policies.known import names, recent
 from libra_plan.planner.simulate.policy import View
-from libra_plan.planner.solvers.solve import solve
 
 __all__ = ["GavelLike", "SiaLike"]
 
@@ -34,7 +34,7 @@ class SiaLike:
     elastic: bool = True
     _restarts: dict[str, int] = field(default_factory=dict)
 
-    def decide(self, view: View) -> tuple[HeldTask, ...] | None:
+    def decide(self, view: View) -> tuple[IncumbentTask, ...] | None:
         """Choose anew."""
         held = (*view.running, *view.broken)
         market = market_of(view.believed.problem(view.cluster, recent(view), names(view), held))
@@ -64,7 +64,7 @@ class SiaLike:
 class GavelLike:
     """Raise the worst-off task first, lexicographically, in rounds of six minutes, as if moves were free.
 
-    Gavel slices time; here a round's choice is the column that a max-min plan gives.
+    Gavel slices time; here a round's choice is the configuration that a max-min plan gives.
     """
 
     name: str = "gavel-like"
@@ -72,7 +72,7 @@ class GavelLike:
     elastic: bool = True
     _next_s: float = 0.0
 
-    def decide(self, view: View) -> tuple[HeldTask, ...] | None:
+    def decide(self, view: View) -> tuple[IncumbentTask, ...] | None:
         """Solve at the end of a round, or when tasks or GPUs come or go."""
         if not view.urgent and view.now_s < self._next_s:
             return None

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from libra_plan.models.topology import GpuId
-from libra_plan.planner.problem import HeldTask, Role
-from libra_plan.planner.simulate.believed import world_cluster
+from libra_plan.planner.problem import IncumbentTask, Role
+from libra_plan.planner.simulate.noisy_cost_model import world_cluster
 from libra_plan.planner.simulate.placing import best_in, shares, split
 from libra_plan.planner.simulate.policies.known import at_first, names, same_tasks
 from libra_plan.planner.simulate.policy import View
@@ -33,15 +33,15 @@ class RuleBased:
     _parts: dict[str, frozenset[GpuId]] = field(default_factory=dict)
     _least: dict[tuple[str, str], int] = field(default_factory=dict)
     _looks: dict[str, int] = field(default_factory=dict)
-    _placed: dict[str, tuple[frozenset[GpuId], tuple[HeldTask, ...]]] = field(default_factory=dict)
+    _placed: dict[str, tuple[frozenset[GpuId], tuple[IncumbentTask, ...]]] = field(default_factory=dict)
 
-    def decide(self, view: View) -> tuple[HeldTask, ...] | None:
+    def decide(self, view: View) -> tuple[IncumbentTask, ...] | None:
         """Count looks, and give the busier role more."""
         if not same_tasks(self._parts, view):
             whole = world_cluster(view.world)
             self._parts = split(whole, shares(whole, dict.fromkeys(names(view), 1.0)))
             self._placed, self._least = {}, {}
-        found: list[HeldTask] = []
+        found: list[IncumbentTask] = []
         for task in view.tasks:
             works = self._parts[task.id] & frozenset(view.cluster.gpus)
             before = self._placed.get(task.id)
@@ -59,7 +59,7 @@ class RuleBased:
         self._looks[task] = self._looks.get(task, 0) + 1 if asks else 0
         return self._looks[task] >= _PATIENCE
 
-    def _scale(self, view: View, task: str, busy: Mapping[str, float], placed: tuple[HeldTask, ...]) -> None:
+    def _scale(self, view: View, task: str, busy: Mapping[str, float], placed: tuple[IncumbentTask, ...]) -> None:
         self._looks[task] = 0
         wanted = max(busy, key=lambda role: busy[role])
         for held in placed:
@@ -68,7 +68,7 @@ class RuleBased:
                 more = max(map(len, role.replicas)) if role.role == wanted else 0
                 self._least[task, role.role] = gpus + more if more else 1
 
-    def _planned(self, view: View, task: str, works: frozenset[GpuId]) -> tuple[HeldTask, ...]:
+    def _planned(self, view: View, task: str, works: frozenset[GpuId]) -> tuple[IncumbentTask, ...]:
         def priced(cluster):  # type: ignore[no-untyped-def]
             problem = view.believed.problem(cluster, at_first(view), [task])
             one = problem.tasks[0]
@@ -95,9 +95,9 @@ class GreedyByQueue:
     _gpus: dict[str, int] = field(default_factory=dict)
     _queue: dict[str, float] = field(default_factory=dict)
     _for: tuple[frozenset[GpuId], tuple[tuple[str, int], ...]] | None = None
-    _placed: tuple[HeldTask, ...] = ()
+    _placed: tuple[IncumbentTask, ...] = ()
 
-    def decide(self, view: View) -> tuple[HeldTask, ...] | None:
+    def decide(self, view: View) -> tuple[IncumbentTask, ...] | None:
         """Average queues; let a node change hands; plan each task in its part."""
         whole = world_cluster(view.world)
         unit = min(view.world.site.gpus_per_node, max(1, len(whole.gpus) // (2 * len(view.tasks))))
@@ -115,12 +115,12 @@ class GreedyByQueue:
             self._queue = dict.fromkeys(self._queue, 0.0)
         return self._planned(view)
 
-    def _planned(self, view: View) -> tuple[HeldTask, ...]:
+    def _planned(self, view: View) -> tuple[IncumbentTask, ...]:
         now = (frozenset(view.cluster.gpus), tuple(sorted(self._gpus.items())))
         if now != self._for:
             self._for = now
             parts = split(world_cluster(view.world), self._gpus)
-            found: list[HeldTask] = []
+            found: list[IncumbentTask] = []
             for name in names(view):
                 found += best_in(
                     lambda part, name=name: view.believed.problem(part, at_first(view), [name]),  # type: ignore[misc]

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from libra_plan.models.topology import Cluster, GpuId
-from libra_plan.planner.problem import Arrangement, HeldTask, Problem, Role
-from libra_plan.planner.simulate.believed import world_cluster
+from libra_plan.planner.problem import Arrangement, IncumbentTask, Problem, Role
+from libra_plan.planner.simulate.noisy_cost_model import world_cluster
 from libra_plan.planner.simulate.placing import best_in, shares, split
 from libra_plan.planner.simulate.policies.known import at_first, names, same_tasks
 from libra_plan.planner.simulate.policy import View
@@ -38,9 +38,9 @@ class FixedSplit:
     moves_free: bool = False
     elastic: bool = True
     _parts: dict[str, frozenset[GpuId]] = field(default_factory=dict)
-    _placed: dict[str, tuple[frozenset[GpuId], tuple[HeldTask, ...]]] = field(default_factory=dict)
+    _placed: dict[str, tuple[frozenset[GpuId], tuple[IncumbentTask, ...]]] = field(default_factory=dict)
 
-    def decide(self, view: View) -> tuple[HeldTask, ...] | None:
+    def decide(self, view: View) -> tuple[IncumbentTask, ...] | None:
         """Cut the cluster, and plan each task where its GPUs have changed."""
         if not same_tasks(self._parts, view):
             weights = {
@@ -49,7 +49,7 @@ class FixedSplit:
             whole = world_cluster(view.world)
             self._parts = split(whole, shares(whole, weights))
             self._placed = {}
-        found: list[HeldTask] = []
+        found: list[IncumbentTask] = []
         for name in names(view):
             works = self._parts[name] & frozenset(view.cluster.gpus)
             if self._placed.get(name, (None, ()))[0] != works:
@@ -88,9 +88,9 @@ class BestStatic:
     moves_free: bool = False
     elastic: bool = True
     _for: tuple[frozenset[GpuId], frozenset[str]] | None = None
-    _placed: tuple[HeldTask, ...] = ()
+    _placed: tuple[IncumbentTask, ...] = ()
 
-    def decide(self, view: View) -> tuple[HeldTask, ...] | None:
+    def decide(self, view: View) -> tuple[IncumbentTask, ...] | None:
         """Plan when the cluster or the tasks are others than before; what runs is then the start."""
         now = (frozenset(view.cluster.gpus), frozenset(names(view)))
         if now != self._for:

@@ -1,4 +1,4 @@
-"""Samples become columns, whatever clocks and nodes do."""
+"""Samples become configurations, whatever clocks and nodes do."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from telemetry_cases import stamp
 
 from libra_plan.planner.doctor import Thresholds
 from libra_plan.planner.doctor.fold import SampleFold
-from libra_plan.planner.telemetry.playback import Played
+from libra_plan.planner.telemetry.reader import Played
 from libra_plan.planner.telemetry.sample import GpuState, Sample
 
 

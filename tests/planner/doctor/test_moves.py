@@ -9,14 +9,14 @@ import pytest
 from loops import at, running_best, scaling, well, world
 
 from libra_plan.errors import ProfileError
+from libra_plan.planner.controller.decision import Move as Decided
+from libra_plan.planner.controller.policy import ReplanPolicy
+from libra_plan.planner.controller.reconcile import look
+from libra_plan.planner.controller.snapshot import LookInputs
+from libra_plan.planner.controller.state import LoopState
+from libra_plan.planner.controller.state_store import StateStore
 from libra_plan.planner.doctor.moves import moves_in
 from libra_plan.planner.doctor.tracks import MovedTask
-from libra_plan.planner.replan.decision import Move as Decided
-from libra_plan.planner.replan.desk import LookInputs
-from libra_plan.planner.replan.look import look
-from libra_plan.planner.replan.policy import ReplanPolicy
-from libra_plan.planner.replan.state import LoopState
-from libra_plan.planner.replan.state_store import StateStore
 
 RECORD = {
     "schema_version": 1,

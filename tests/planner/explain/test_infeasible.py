@@ -10,8 +10,8 @@ from random_problems import random_problem
 
 from libra_plan.models.topology import Cluster, Gpu, GpuId, Node
 from libra_plan.planner.explain import CannotRun, Relaxation, cannot_run, relaxed, runs_alone
+from libra_plan.planner.optimize.solve import solve
 from libra_plan.planner.problem import Arrangement, Problem, Role, Task
-from libra_plan.planner.solvers.solve import solve
 from libra_plan.planner.tables import TABLE_CLASS, pipelined, table_cluster, table_role, table_task
 from libra_plan.planner.verify import verify
 
@@ -164,7 +164,7 @@ def test_a_role_without_a_price_is_named_with_the_refusal() -> None:
 
 
 def test_gpus_nobody_has_are_named() -> None:
-    """Profiles of another GPU class are the likeliest reason for a plan without any column."""
+    """Profiles of another GPU class are the likeliest reason for a plan without any configuration."""
     role = table_role("train", {1: 9.0}, gpu_class="h200")
     problem = Problem(table_cluster(8), (one(role),))
     assert "measured on h200, the cluster has table" in cannot_run(problem, problem.tasks[0]).text

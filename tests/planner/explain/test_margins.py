@@ -11,12 +11,12 @@ from random_problems import random_problem
 from libra_plan.models.topology import Gpu, GpuId, Node
 from libra_plan.planner.explain import explain, explain_no_plan, relaxed
 from libra_plan.planner.explain.margins import gains_of_limits, next_best, one_more_gpu
+from libra_plan.planner.optimize.base import SolveParams
+from libra_plan.planner.optimize.objective import candidates_of
+from libra_plan.planner.optimize.placement import place
+from libra_plan.planner.optimize.solve import solve
 from libra_plan.planner.plan import Plan
 from libra_plan.planner.problem import Policy, Problem
-from libra_plan.planner.solvers.base import SolveParams
-from libra_plan.planner.solvers.placement import place
-from libra_plan.planner.solvers.solve import solve
-from libra_plan.planner.solvers.worth import candidates_of
 from libra_plan.planner.tables import TABLE_CLASS, table_cluster, table_task
 
 EXACT = SolveParams(gap=0.0, time_limit_s=20.0)
@@ -107,11 +107,11 @@ def test_gains_of_limits_are_those_of_solving_again() -> None:
 def second_best(problem: Problem, plan: Plan) -> float | None:
     """Try every combination of candidates that is not the plan's."""
     tasks = candidates_of(problem, problem)
-    chosen = {running.task: running.column.phases for running in plan.running}
+    chosen = {running.task: running.configuration.phases for running in plan.running}
     best = None
     for picks in product(*([None, *range(len(each.candidates))] for each in tasks)):
         choice = {t: c for t, c in enumerate(picks) if c is not None}
-        ways = {tasks[t].task.id: tasks[t].candidates[c].column.phases for t, c in choice.items()}
+        ways = {tasks[t].task.id: tasks[t].candidates[c].configuration.phases for t, c in choice.items()}
         worth = sum(tasks[t].candidates[c].worth for t, c in choice.items())
         if not choice or ways == chosen or (best is not None and worth <= best):
             continue

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from libra_plan.planner.explain import explain
+from libra_plan.planner.optimize.solve import solve
 from libra_plan.planner.problem import Arrangement, Coupling, CouplingKind, Problem
-from libra_plan.planner.solvers.solve import solve
 from libra_plan.planner.tables import table_cluster, table_task
 
 AHEAD = Coupling(CouplingKind.ASYNC, staleness=1)
@@ -44,7 +44,7 @@ def test_a_bound_on_staleness_that_sets_the_pace_is_named() -> None:
     task = table_task("t", 1.0, {name: {1: 10.0} for name in ("rollout", "score", "train")}, AHEAD)
     problem = Problem(table_cluster(3), (replace(task, arrangements=frozenset({Arrangement.SEPARATE})),))
     plan = solve(problem).require_plan()
-    assert plan.running[0].column.step_time_s.value == pytest.approx(15.0)
+    assert plan.running[0].configuration.step_time_s.value == pytest.approx(15.0)
     said = explain(problem, plan).tasks[0].notes[0]
     assert said.startswith("staleness_steps 1 sets the pace")
     assert "takes 15.0 s, with one more 10.0 s; the slowest pool takes 10.0 s" in said

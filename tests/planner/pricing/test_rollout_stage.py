@@ -4,7 +4,7 @@ import msgspec
 from affine_profile import profile_file
 from pricing_cases import H200, ROLLOUT, WORK, price_of, role_of, task_of
 
-from libra_plan.planner.columns import columns_of
+from libra_plan.planner.configurations import configurations_of
 from libra_plan.planner.problem import CouplingKind
 from libra_plan.profiles.schema import (
     CouplingSpec,
@@ -79,11 +79,11 @@ def test_async_rollout_in_turns_with_others_drains_every_step():
     problem = price_of(task_of(coupling=CouplingSpec(kind="async", staleness_steps=1)))
     drained = [option for option in role_of(problem).options if not option.stream]
     assert [o.time_s for o in drained] == [o.time_s for o in role_of(price_of(task_of())).options]
-    for column in columns_of(problem.tasks[0], H200).columns:
-        for pool in (pool for phase in column.phases for pool in phase.pools):
-            if len(pool.choices) > 1 or len(column.phases) > 1:
+    for configuration in configurations_of(problem.tasks[0], H200).configurations:
+        for pool in (pool for phase in configuration.phases for pool in phase.pools):
+            if len(pool.choices) > 1 or len(configuration.phases) > 1:
                 assert not any(choice.option.stream for choice in pool.choices)
-    separate = columns_of(problem.tasks[0], H200).columns
+    separate = configurations_of(problem.tasks[0], H200).configurations
     assert any(
         choice.option.stream for c in separate for f in c.phases for p in f.pools for choice in p.choices
     )

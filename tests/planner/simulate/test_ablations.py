@@ -7,8 +7,8 @@ from sim_worlds import DECODE, TRAIN, make_task, make_world
 
 from libra_plan.models.parallelism import Layout, RangedReplica
 from libra_plan.planner.problem import Arrangement
-from libra_plan.planner.simulate.believed import Believed, world_cluster
 from libra_plan.planner.simulate.engine import simulate
+from libra_plan.planner.simulate.noisy_cost_model import Believed, world_cluster
 from libra_plan.planner.simulate.policies import make_policy
 from libra_plan.planner.simulate.policies.known import exact
 from libra_plan.planner.simulate.policies.limits import without_mixes, without_sharing

@@ -14,7 +14,7 @@ from libra_plan.models.admission import Admission
 from libra_plan.models.lengths import LengthSample
 from libra_plan.models.rollout import Trajectories, makespan_s
 from libra_plan.models.training_stage import training_cost
-from libra_plan.planner.columns.phases import coupled_time_s
+from libra_plan.planner.configurations.phases import coupled_time_s
 from libra_plan.planner.problem import Coupling, CouplingKind
 from libra_plan.planner.simulate.engine import simulate
 from libra_plan.planner.simulate.replica import Replica, Trajectory

@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 from sim_worlds import DECODE, TRAIN, Fixed, Tools, hold, make_task, make_world
 
 from libra_plan.models.parallelism import Layout
-from libra_plan.planner.problem import HeldRole, HeldTask
-from libra_plan.planner.simulate.believed import world_cluster
+from libra_plan.planner.problem import IncumbentRole, IncumbentTask
 from libra_plan.planner.simulate.elastic import elastic_change
 from libra_plan.planner.simulate.engine import simulate
+from libra_plan.planner.simulate.noisy_cost_model import world_cluster
 from libra_plan.planner.simulate.replica import Replica, Trajectory
 from libra_plan.planner.simulate.world import Costs, Elastic
 
@@ -24,8 +24,8 @@ def placed(rollout, train, sizes=(1, 2), first=0):
     for role, count, size in (("rollout", rollout, sizes[0]), ("train", train, sizes[1])):
         replicas = tuple(tuple(gpus[at + size * n : at + size * (n + 1)]) for n in range(count))
         at += size * count
-        roles.append(HeldRole(role, Layout(tp=size), replicas, role))
-    return HeldTask("rl", tuple(roles))
+        roles.append(IncumbentRole(role, Layout(tp=size), replicas, role))
+    return IncumbentTask("rl", tuple(roles))
 
 
 @given(st.sampled_from([2, 4, 8]), st.integers(1, 4), st.integers(-2, 2))
@@ -49,7 +49,7 @@ def test_other_layouts_other_gpus_and_shared_pools_are_no_elastic_change():
     before = placed(4, 2)
     assert elastic_change(before, placed(2, 2, sizes=(2, 2))) is None
     assert elastic_change(before, placed(4, 2, first=8)) is None
-    pooled = HeldTask("rl", tuple(HeldRole(r.role, r.layout, r.replicas, "pool") for r in before.roles))
+    pooled = IncumbentTask("rl", tuple(IncumbentRole(r.role, r.layout, r.replicas, "pool") for r in before.roles))
     assert elastic_change(before, pooled) is None
 
 

@@ -10,7 +10,7 @@ from libra_plan.errors import InputError
 from libra_plan.planner.telemetry.choosing import source_of
 from libra_plan.planner.telemetry.dcgm import DcgmSource
 from libra_plan.planner.telemetry.nvml_source import NvmlSource
-from libra_plan.planner.telemetry.playback import RecordedSource
+from libra_plan.planner.telemetry.reader import RecordedSource
 from libra_plan.planner.telemetry.simulated import SimulatedSource
 from libra_plan.planner.telemetry.smi import SmiSource
 from libra_plan.planner.telemetry.sources import Limits

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from telemetry_cases import gpu, held_by, sample, stamp
 
 from libra_plan.errors import InputError
-from libra_plan.planner.telemetry.playback import Played
+from libra_plan.planner.telemetry.reader import Played
 from libra_plan.planner.telemetry.sample import GpuState, ProcessUse
 from libra_plan.planner.telemetry.window import percentile, summarise, windows
 

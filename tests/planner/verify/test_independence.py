@@ -9,9 +9,9 @@ import pytest
 from random_problems import random_problem, with_running
 
 from libra_plan.models.topology import Cluster
+from libra_plan.planner.optimize.base import SolveParams
+from libra_plan.planner.optimize.solve import solve
 from libra_plan.planner.problem import Problem
-from libra_plan.planner.solvers.base import SolveParams
-from libra_plan.planner.solvers.solve import solve
 from libra_plan.planner.verify import verify
 
 PLANNERS_OWN = (

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from policy_problems import lab, option, task
 
+from libra_plan.planner.optimize.solve import solve
 from libra_plan.planner.plan import DeadlineSlack, Plan
 from libra_plan.planner.problem import Deadline, Policy, Problem, Quota
-from libra_plan.planner.solvers.solve import solve
 from libra_plan.planner.verify import verify
 
 

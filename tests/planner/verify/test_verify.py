@@ -14,7 +14,7 @@ from libra_plan.models.streaming import Stream
 from libra_plan.models.topology import Cluster, Gpu, GpuId, Node
 from libra_plan.planner.plan import (
     Certificate,
-    Column,
+    Configuration,
     CpuShare,
     MemoryMode,
     Phase,
@@ -30,8 +30,8 @@ from libra_plan.planner.problem import (
     Arrangement,
     Coupling,
     CouplingKind,
-    HeldRole,
-    HeldTask,
+    IncumbentRole,
+    IncumbentTask,
     Policy,
     Problem,
     Role,
@@ -76,7 +76,7 @@ RL = Task(
 EVALUATE = Task("eval", 1.0, (Role("roll", "rollout", (EVAL,), pinned_gpus=frozenset({GpuId("n1", 3)})),),
                 Coupling(CouplingKind.SYNC))  # fmt: skip
 IDLE = Task("idle", 1.0, (Role("roll", "rollout", (HUGE,)),), Coupling(CouplingKind.SYNC))
-HELD = HeldTask("rl", (HeldRole("train", Layout(tp=2), ((GpuId("n0", 0), GpuId("n0", 1)),), "train"),))
+HELD = IncumbentTask("rl", (IncumbentRole("train", Layout(tp=2), ((GpuId("n0", 0), GpuId("n0", 1)),), "train"),))
 PROBLEM = Problem(Cluster("lab", NODES), (RL, EVALUATE, IDLE), running=(HELD,), horizon_s=1000.0)
 
 
@@ -95,10 +95,10 @@ def plan() -> Plan:
     shared = Pool("a", (train, score), 2, 2, MemoryMode.SLEEP, 950.0, 3.0, host)
     beside = Pool("a", (roll,), 2, 1, MemoryMode.RESIDENT, 800.0, 1.0, 0.0)
     step = Estimate(12.5, 11.5, 14.5, "s", Origin.MEASURED)
-    column = Column("rl", (Phase((shared, beside)),), step, (("a", 2, 3),), 950.0)
+    configuration = Configuration("rl", (Phase((shared, beside)),), step, (("a", 2, 3),), 950.0)
     rl = RunningTask(
         "rl",
-        column,
+        configuration,
         (
             PlacedRole("train", train, (gpus("n0", 0, 1), gpus("n0", 2, 3))),
             PlacedRole("score", score, (gpus("n0", 0), gpus("n0", 2))),
@@ -110,7 +110,7 @@ def plan() -> Plan:
     )
     choice = RoleChoice("roll", EVAL)
     pool = Pool("a", (choice,), 1, 1, MemoryMode.RESIDENT, 500.0)
-    alone = Column("eval", (Phase((pool,)),), EVAL.time_s, (("a", 1, 1),), 500.0)
+    alone = Configuration("eval", (Phase((pool,)),), EVAL.time_s, (("a", 1, 1),), 500.0)
     evaluate = RunningTask("eval", alone, (PlacedRole("roll", choice, (gpus("n1", 3),)),), (), 1.0)
     worth = 2.0 * 22.0 / 12.5 * 0.9 + 1.0
     proof = Certificate("throughput", Status.FEASIBLE, worth, worth + 0.01, 0.01 / worth,
@@ -124,14 +124,14 @@ def in_rl(**changes: Any) -> Plan:
     return replace(valid, running=(replace(valid.running[0], **changes), valid.running[1]))
 
 
-def in_column(**changes: Any) -> Plan:
-    return in_rl(column=replace(plan().running[0].column, **changes))
+def in_configuration(**changes: Any) -> Plan:
+    return in_rl(configuration=replace(plan().running[0].configuration, **changes))
 
 
 def in_pool(number: int, **changes: Any) -> Plan:
-    pools = list(plan().running[0].column.phases[0].pools)
+    pools = list(plan().running[0].configuration.phases[0].pools)
     pools[number] = replace(pools[number], **changes)
-    return in_column(phases=(Phase(tuple(pools)),))
+    return in_configuration(phases=(Phase(tuple(pools)),))
 
 
 def with_gpus(role: str, *replicas: tuple[GpuId, ...]) -> Plan:
@@ -147,12 +147,15 @@ def in_proof(**changes: Any) -> Plan:
 
 
 def renamed_option(**changes: Any) -> Plan:
-    """Use an option the problem does not have, in column and placement alike."""
+    """Use an option the problem does not have, in configuration and placement alike."""
     valid = plan().running[0]
     choice = RoleChoice("roll", replace(ROLL, **changes))
-    pools = (valid.column.phases[0].pools[0], replace(valid.column.phases[0].pools[1], choices=(choice,)))
+    pools = (
+        valid.configuration.phases[0].pools[0],
+        replace(valid.configuration.phases[0].pools[1], choices=(choice,)),
+    )
     roles = (*valid.roles[:2], replace(valid.roles[2], choice=choice))
-    return in_rl(column=replace(valid.column, phases=(Phase(pools),)), roles=roles)
+    return in_rl(configuration=replace(valid.configuration, phases=(Phase(pools),)), roles=roles)
 
 
 def in_problem(task: int, **changes: Any) -> Problem:
@@ -187,12 +190,12 @@ TAMPERED: list[tuple[str, Callable[[], Plan]]] = [
     ("unknown-task", lambda: replace(VALID, queued=(*VALID.queued, QueuedTask("other", "worth", "x")))),
     ("task-order", lambda: replace(VALID, running=VALID.running[::-1])),
     ("no-reason", lambda: replace(VALID, queued=(QueuedTask("idle", "capacity", ""),))),
-    ("wrong-column", lambda: in_column(task="eval")),
+    ("wrong-configuration", lambda: in_configuration(task="eval")),
     ("roles", lambda: in_rl(roles=VALID.running[0].roles[:2])),
-    ("roles", lambda: in_pool(0, choices=VALID.running[0].column.phases[0].pools[0].choices[:1])),
+    ("roles", lambda: in_pool(0, choices=VALID.running[0].configuration.phases[0].pools[0].choices[:1])),
     ("unknown-option", lambda: renamed_option(peak_mib=1.0)),
     ("choice", lambda: in_pool(1, choices=(RoleChoice("roll", replace(ROLL, peak_mib=1.0)),))),
-    ("empty-pool", lambda: in_column(phases=(*VALID.running[0].column.phases, Phase(())))),
+    ("empty-pool", lambda: in_configuration(phases=(*VALID.running[0].configuration.phases, Phase(())))),
     ("gpu-shared", lambda: with_gpus("roll", gpus("n1", 2, 3))),
     ("pools-overlap", lambda: with_gpus("roll", gpus("n0", 2, 3))),
     ("straddles", lambda: with_gpus("train", (GpuId("n0", 0), GpuId("n1", 2)), gpus("n0", 2, 3))),
@@ -203,14 +206,14 @@ TAMPERED: list[tuple[str, Callable[[], Plan]]] = [
     ("too-many-gpus", lambda: with_gpus("score", gpus("n0", 0), gpus("n1", 2))),
     ("excluded", lambda: with_gpus("roll", gpus("n1", 2, 3))),
     ("blocks", lambda: in_pool(0, block_gpus=4, blocks=1)),
-    ("blocks", lambda: in_column(blocks=(("a", 2, 2),))),
+    ("blocks", lambda: in_configuration(blocks=(("a", 2, 2),))),
     ("blocks", lambda: in_pool(0, blocks=3)),
     ("gpu-class", lambda: in_pool(1, gpu_class="b")),
-    ("step-time", lambda: in_column(step_time_s=Estimate(12.0, 11.5, 14.5, "s", Origin.MEASURED))),
-    ("step-time", lambda: in_column(step_time_s=Estimate(12.5, 12.0, 14.5, "s", Origin.MEASURED))),
-    ("step-time", lambda: in_column(step_time_s=Estimate(12.5, 11.5, 14.0, "s", Origin.MEASURED))),
+    ("step-time", lambda: in_configuration(step_time_s=Estimate(12.0, 11.5, 14.5, "s", Origin.MEASURED))),
+    ("step-time", lambda: in_configuration(step_time_s=Estimate(12.5, 12.0, 14.5, "s", Origin.MEASURED))),
+    ("step-time", lambda: in_configuration(step_time_s=Estimate(12.5, 11.5, 14.0, "s", Origin.MEASURED))),
     ("memory", lambda: in_pool(0, memory_mode=MemoryMode.RESIDENT)),
-    ("memory-told", lambda: in_column(peak_mib=900.0)),
+    ("memory-told", lambda: in_configuration(peak_mib=900.0)),
     ("mode", lambda: in_pool(1, memory_mode=MemoryMode.SLEEP)),
     ("host-told", lambda: in_pool(0, cpu_cores_per_gpu=1.0)),
     ("host-told", lambda: in_pool(0, host_memory_mib_per_gpu=10.0)),
@@ -287,10 +290,10 @@ def test_a_replica_may_span_nodes_that_it_fills() -> None:
     problem = Problem(Cluster("lab", nodes), (task,))
     choice = RoleChoice("roll", wide)
     pool = Pool("a", (choice,), 4, 1, MemoryMode.RESIDENT, 500.0)
-    column = Column("wide", (Phase((pool,)),), wide.time_s, (("a", 4, 1),), 500.0)
+    configuration = Configuration("wide", (Phase((pool,)),), wide.time_s, (("a", 4, 1),), 500.0)
 
     def on(*where: GpuId) -> list[Violation]:
-        running = RunningTask("wide", column, (PlacedRole("roll", choice, (where,)),), (), 1.0)
+        running = RunningTask("wide", configuration, (PlacedRole("roll", choice, (where,)),), (), 1.0)
         return verify(problem, Plan((running,), (), Certificate("throughput", Status.OPTIMAL, 1.0, 1.0, 0.0)))
 
     assert on(*gpus("m0", 0, 1), *gpus("m2", 0, 1)) == []
@@ -299,8 +302,8 @@ def test_a_replica_may_span_nodes_that_it_fills() -> None:
 
 def test_a_task_kept_as_it_is_has_not_moved() -> None:
     """The restart is charged by what changed, not by what the plan says of it."""
-    held = HeldTask(
-        "rl", tuple(HeldRole(r.role, r.choice.layout, r.replicas, "g") for r in plan().running[0].roles)
+    held = IncumbentTask(
+        "rl", tuple(IncumbentRole(r.role, r.choice.layout, r.replicas, "g") for r in plan().running[0].roles)
     )
     kept = replace(PROBLEM, running=(held,))
     assert {"moved", "objective"} <= codes(verify(kept, plan()))
@@ -324,13 +327,13 @@ def test_phases_on_the_same_gpus_keep_what_the_other_phase_left() -> None:
         )
         low, high = seconds - 1.7, seconds + 3.4
         step = Estimate(seconds, low, high, "s", Origin.MEASURED)
-        column = Column("rl", (Phase(pools[:2]), Phase(pools[2:])), step, (("a", 2, 3),), peak)
+        configuration = Configuration("rl", (Phase(pools[:2]), Phase(pools[2:])), step, (("a", 2, 3),), peak)
         roles = (
             PlacedRole("train", train, (gpus("n0", 0, 1), gpus("n0", 2, 3))),
             PlacedRole("score", score, (gpus("n1", 0), gpus("n1", 1))),
             PlacedRole("roll", roll, (gpus("n0", 0, 1),)),
         )
-        running = RunningTask("rl", column, roles, (), reference / seconds)
+        running = RunningTask("rl", configuration, roles, (), reference / seconds)
         worth = 2.0 * reference / seconds
         proof = Certificate("throughput", Status.OPTIMAL, worth, worth, 0.0)
         return verify(Problem(Cluster("lab", NODES), (task,), horizon_s=1000.0), Plan((running,), (), proof))
@@ -347,8 +350,8 @@ def test_a_role_that_never_pauses_has_its_gpus_to_itself() -> None:
     assert "mode" not in codes(verify(beside, renamed_option(stream=stream)))
     choice = RoleChoice("train", replace(TRAIN, stream=stream))
     running = plan().running[0]
-    first, second = running.column.phases[0].pools
+    first, second = running.configuration.phases[0].pools
     pools = (replace(first, choices=(choice, *first.choices[1:])), second)
     roles = (replace(running.roles[0], choice=choice), *running.roles[1:])
-    taking_turns = in_rl(column=replace(running.column, phases=(Phase(pools),)), roles=roles)
+    taking_turns = in_rl(configuration=replace(running.configuration, phases=(Phase(pools),)), roles=roles)
     assert "mode" in codes(verify(in_role(0, 0, options=(choice.option,)), taking_turns))

@@ -1,0 +1,204 @@
+"""Write a plan down as a manifest: tasks, queue, proof, and the way there from the parent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+
+import msgspec
+
+from libra_plan import __version__
+from libra_plan.errors import ManifestError
+from libra_plan.models.topology import Cluster
+from libra_plan.planner.launchers import manifest as m
+from libra_plan.planner.launchers.document import seal
+from libra_plan.planner.launchers.joint import joint_entries, joint_groups, served_elsewhere
+from libra_plan.planner.launchers.ports import PortBook
+from libra_plan.planner.launchers.tasks import describe_task, gpus_of, runs_on_as, with_rendezvous
+from libra_plan.planner.launchers.transitions import Holding, transitions_between
+from libra_plan.planner.plan import Certificate, Plan, RunningTask
+from libra_plan.planner.problem import Problem
+from libra_plan.profiles.schema import TaskSpec, WorkloadFile
+
+__all__ = ["build_manifest", "says_the_same"]
+
+_UNSEALED = "sha256:" + 64 * "0"
+
+
+def build_manifest(
+    problem: Problem,
+    plan: Plan,
+    *,
+    name: str,
+    parent: m.Manifest | None = None,
+    workload: WorkloadFile | None = None,
+) -> m.Manifest:
+    """Build the manifest of a plan, one generation after its parent; pure.
+
+    `workload` gives commands and lifecycles; without it roles have no command. A task whose roles,
+    GPUs and commands are those of the parent is kept: it stays in the generation it was started
+    in, with its ports and rendezvous ids, since its processes run on.
+    """
+    _check_parent(parent, name)
+    generation = 1 if parent is None else parent.metadata.generation + 1
+    nodes = _nodes(problem.cluster)
+    tasks, kept = _tasks(problem, plan, workload, nodes, generation, parent)
+    before = {task.id: gpus_of(task) for task in parent.spec.tasks} if parent is not None else {}
+    after = {task.id: gpus_of(task) for task in tasks}
+    jointly = {task for run in plan.joint for task in run.tasks}
+    jointly |= set(parent.spec.together) if parent is not None else set()
+    spec = m.Spec(
+        inputs=m.Inputs(
+            digests=dict(sorted(problem.input_digests.items())),
+            planner=__version__,
+            horizon_s=problem.horizon_s,
+        ),
+        nodes=nodes,
+        tasks=tasks,
+        queued=tuple(m.QueuedEntry(task=one.task, code=one.code, reason=one.reason) for one in plan.queued),
+        transitions=transitions_between(
+            step
+            for task in dict.fromkeys((*before, *after))
+            for step in _steps(Holding(task, before.get(task), after.get(task), task in kept), jointly)
+        ),
+        certificate=_certificate(plan.certificate),
+        joint=joint_entries(plan) or msgspec.UNSET,
+    )
+    metadata = m.Metadata(
+        name=name,
+        generation=generation,
+        parent_digest=None if parent is None else parent.metadata.digest,
+        digest=_UNSEALED,
+    )
+    return _valid(seal(m.Manifest(api_version=m.API_VERSION, kind=m.KIND, metadata=metadata, spec=spec)))
+
+
+def _steps(holding: Holding, jointly: set[str]) -> list[Holding]:
+    """Stop and start apart what runs jointly before or after: its GPUs have several holders."""
+    apart = holding.before is not None and holding.after is not None and not holding.unchanged
+    if holding.task not in jointly or not apart:
+        return [holding]
+    return [replace(holding, after=None), replace(holding, before=None)]
+
+
+def says_the_same(manifest: m.Manifest, parent: m.Manifest) -> bool:
+    """Tell whether a manifest adds nothing to its parent: same inputs, nodes, tasks, queue and policy.
+
+    Left aside is what differs by nature: the generation, the steps from the parent, and figures
+    that the cost of those steps was part of.
+    """
+    return _lasting(manifest) == _lasting(parent)
+
+
+def _lasting(manifest: m.Manifest) -> tuple[object, ...]:
+    spec, proof = manifest.spec, manifest.spec.certificate
+    queue = tuple((one.task, one.code) for one in spec.queued)
+    return spec.inputs, spec.nodes, spec.tasks, spec.joint, queue, proof.policy, proof.status
+
+
+def _check_parent(parent: m.Manifest | None, name: str) -> None:
+    if parent is not None and parent.metadata.name != name:
+        raise ManifestError(
+            "the parent manifest belongs to another cluster",
+            got=parent.metadata.name,
+            allowed=name,
+            way_out="name the new manifest like its parent, or start without a parent",
+        )
+
+
+def _tasks(
+    problem: Problem,
+    plan: Plan,
+    workload: WorkloadFile | None,
+    nodes: tuple[m.NodeEntry, ...],
+    generation: int,
+    parent: m.Manifest | None,
+) -> tuple[tuple[m.TaskEntry, ...], frozenset[str]]:
+    """Describe the running tasks, and name those that run on untouched."""
+    specs = {spec.id: spec for spec in workload.tasks} if workload is not None else {}
+    old = {task.id: task for task in parent.spec.tasks} if parent is not None else {}
+    old_nodes = parent.spec.nodes if parent is not None else ()
+    ports = PortBook(nodes, parent)
+    described = [_described(problem, plan, running, specs) for running in plan.running]
+    kept = {new.id for new in described if new.id in old and runs_on_as(old[new.id], old_nodes, new, nodes)}
+    for entry in (*joint_entries(plan), *(parent.spec.joint or () if parent is not None else ())):
+        if not kept.issuperset(entry.tasks):
+            kept -= set(entry.tasks)  # who shares with a task that starts anew does so, too
+    tasks = (
+        with_rendezvous(new, generation, ports, old[new.id] if new.id in kept else None) for new in described
+    )
+    return tuple(tasks), frozenset(kept)
+
+
+def _described(
+    problem: Problem, plan: Plan, running: RunningTask, specs: Mapping[str, TaskSpec]
+) -> m.TaskEntry:
+    task = describe_task(problem, running, specs.get(running.task), joint_groups(plan))
+    if not plan.joint:
+        return task
+    served = served_elsewhere(plan)
+    roles = tuple(
+        msgspec.structs.replace(role, cpu_cores_per_gpu=0.0, host_memory_mib_per_gpu=0.0)
+        if (task.id, role.id) in served
+        else role
+        for role in task.roles
+    )
+    return msgspec.structs.replace(task, roles=roles)
+
+
+def _nodes(cluster: Cluster) -> tuple[m.NodeEntry, ...]:
+    return tuple(
+        m.NodeEntry(
+            id=node.id,
+            address=node.address,
+            port_range=(node.port_first, node.port_last),
+            cpu_cores=node.cpu_cores,
+            host_memory_mib=node.host_memory_mib,
+            gpus=tuple(
+                m.GpuEntry(
+                    index=gpu.id.index,
+                    uuid=gpu.uuid,
+                    gpu_class=gpu.gpu_class,
+                    memory_mib=gpu.memory_mib,
+                    device=msgspec.UNSET if gpu.device is None else gpu.device,
+                )
+                for gpu in sorted(node.gpus, key=lambda gpu: gpu.id)
+            ),
+        )
+        for node in cluster.nodes
+    )
+
+
+def _certificate(certificate: Certificate) -> m.Certificate:
+    return m.Certificate(
+        policy=certificate.policy,
+        status=certificate.status.value,
+        objective=certificate.objective,
+        bound=certificate.bound,
+        gap=certificate.gap,
+        bounds=tuple(m.Objective(name=name, value=value) for name, value in certificate.bounds),
+        baselines=tuple(m.Objective(name=name, value=value) for name, value in certificate.baselines),
+        deterministic=certificate.deterministic,
+        cost_per_hour=_said(certificate.cost_per_hour),
+        budget_per_hour=_said(certificate.budget_per_hour),
+        passes=tuple(m.PassEntry(**asdict(each)) for each in certificate.passes) or msgspec.UNSET,
+        deadlines=tuple(m.DeadlineEntry(**asdict(each)) for each in certificate.deadlines) or msgspec.UNSET,
+        teams=tuple(m.TeamEntry(**asdict(each)) for each in certificate.teams) or msgspec.UNSET,
+    )
+
+
+def _said(value: float | None) -> float | msgspec.UnsetType:
+    return msgspec.UNSET if value is None else value
+
+
+def _valid(manifest: m.Manifest) -> m.Manifest:
+    """Refuse what the schema does not allow, such as a task name that could leave its folder."""
+    try:
+        return msgspec.convert(msgspec.to_builtins(manifest), m.Manifest)
+    except msgspec.ValidationError as problem:
+        raise ManifestError(
+            "the plan cannot be written as a manifest",
+            got=problem,
+            allowed="names of letters, digits, `.`, `_` and `-` that begin and end with a letter or digit",
+            way_out="rename it in workload.yaml or cluster.yaml",
+        ) from None

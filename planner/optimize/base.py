@@ -1,0 +1,97 @@
+"""What every solver is given and gives back, apart from the problem and the plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from libra_plan.errors import NoPlanError, TimeLimitError
+from libra_plan.planner.configurations.keeping import ConfigurationFolder
+from libra_plan.planner.optimize.interrupter import Watch
+from libra_plan.planner.plan import Plan
+
+__all__ = ["Backend", "SolveParams", "SolveResult", "Termination", "TerminationReason", "Work"]
+
+
+@dataclass(slots=True)
+class Work:
+    """What solvers have done so far in one solve, in deterministic seconds."""
+
+    done_s: float = 0.0
+
+
+class Backend(str, Enum):
+    """Say which solver chooses the candidates; placement is CP-SAT's in any case."""
+
+    CP_SAT = "cp-sat"
+    HIGHS = "highs"
+    CBC = "cbc"
+
+
+@dataclass(frozen=True, slots=True)
+class SolveParams:
+    """How hard to try. `gap`: stop when the proven relative gap is at most this.
+
+    `deterministic` gives the same plan bit for bit on every run: one worker, a fixed seed and a
+    limit in deterministic seconds instead of wall-clock ones.
+    """
+
+    time_limit_s: float = 10.0
+    gap: float = 1e-5
+    deterministic: bool = False
+    workers: int = 1
+    seed: int = 0
+    kept_gap: float = 0.0
+    """Relative gap at which a running plan stays as it is: what was proven when it was made, say."""
+    move_tolerance: float = 1e-6
+    """Relative objective a plan may give up to move fewer tasks."""
+    solver: Backend = Backend.CP_SAT
+    work: Work | None = field(default=None, compare=False)
+    """Where solver calls add up what they do; a deterministic solve ends by it. `solve` makes one."""
+    configurations: ConfigurationFolder | None = field(default=None, compare=False)
+    """Where the configurations of tasks are kept from one solve to the next."""
+    watch: Watch | None = field(default=None, compare=False)
+    """Whoever looks on, and may end the search early."""
+
+    @property
+    def stopped(self) -> bool:
+        """Tell whether whoever looks on has ended the search."""
+        return self.watch is not None and self.watch.stopped
+
+
+class TerminationReason(str, Enum):
+    """Say why a solve ended."""
+
+    OPTIMAL = "optimal"
+    FEASIBLE = "feasible"
+    INFEASIBLE = "infeasible"
+    TIME_LIMIT = "time-limit"
+
+
+@dataclass(frozen=True, slots=True)
+class Termination:
+    """The outcome as a value: reason, a sentence, and the best bound known (None: no bound)."""
+
+    reason: TerminationReason
+    detail: str
+    bound: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SolveResult:
+    """A plan, or None with the reason; a time-out with an incumbent is a plan."""
+
+    plan: Plan | None
+    termination: Termination
+
+    def require_plan(self) -> Plan:
+        """Give the plan; raise NoPlanError or TimeLimitError when there is none."""
+        if self.plan is not None:
+            return self.plan
+        if self.termination.reason is TerminationReason.TIME_LIMIT:
+            raise TimeLimitError(
+                "no plan within the time limit",
+                got=self.termination.detail,
+                way_out="raise --time-limit",
+            )
+        raise NoPlanError("no plan exists", got=self.termination.detail)

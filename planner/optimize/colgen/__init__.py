@@ -1,0 +1,1 @@
+"""Configuration generation at cluster scale, on resources and pricing oracles a caller gives."""

@@ -1,0 +1,35 @@
+"""Aging under max-min, where sums come last: what has waited too long runs first.
+
+Elsewhere waiting adds to a task's weight (`worth.urgency`), which is enough: whatever is left out
+again and again is one day worth more than the others together.
+"""
+
+from __future__ import annotations
+
+from libra_plan.planner.optimize.constraints import Choice, must_row
+from libra_plan.planner.optimize.master import Search
+from libra_plan.planner.optimize.policies.base import ask
+
+__all__ = ["run_overdue"]
+
+
+def run_overdue(search: Search, hint: Choice | None) -> Choice | None:
+    """Demand that tasks queued for `aging_s` and more run: those that have waited longest together."""
+    aging_s = search.problem.aging_s
+    if aging_s is None:
+        return None
+    overdue = [t for t, each in enumerate(search.tasks) if not each.running and each.task.waited_s >= aging_s]
+    values = {
+        (t, c): search.tasks[t].task.waited_s for t in overdue for c in range(len(search.tasks[t].candidates))
+    }
+    if not values:
+        return None
+    _, placed = search.until_placed(lambda: ask(search, values, (), hint))
+    if placed is None:
+        return None
+    search.rows += [
+        must_row(f"aging:{search.tasks[t].task.id}", t, range(len(search.tasks[t].candidates)), "aging")
+        for t in overdue
+        if t in placed.choice
+    ]
+    return placed.choice

@@ -1,0 +1,80 @@
+"""`solve(problem, params)`: from a frozen problem to a placed plan with its proof."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from libra_plan.planner.configurations.known import KnownConfigurations
+from libra_plan.planner.optimize.base import SolveParams, SolveResult, Termination, TerminationReason, Work
+from libra_plan.planner.optimize.build_plan import plan_of
+from libra_plan.planner.optimize.master import Budget
+from libra_plan.planner.optimize.policies import RULES
+from libra_plan.planner.optimize.solve_stages import Ask, Stage, solve_stage
+from libra_plan.planner.plan import Plan
+from libra_plan.planner.problem import Problem
+
+__all__ = ["solve"]
+
+
+def solve(
+    problem: Problem,
+    params: SolveParams = SolveParams(),
+    hint: Plan | None = None,
+    *,
+    shares_of: Problem | None = None,
+    other_than: Plan | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> SolveResult:
+    """Find the best plan, or the best within the limit, and say how far from the bound it is.
+
+    The incumbent is never worse than the equal split, the greedy split and, when there is one,
+    the running plan, as far as these keep what tasks require. Solving touches nothing; a time-out
+    with an incumbent is a plan. `shares_of` measures throughput against the fair shares of another
+    problem, so that the two objectives can be compared. With `other_than` the best plan is sought
+    that is not this one.
+    """
+    rule = RULES[problem.policy]
+    parts = rule.parts(problem)
+    work = params.work or Work()
+    params = replace(params, work=work)
+    ends = Budget.of(params.time_limit_s, clock, work)
+    known = KnownConfigurations(params.configurations)
+    stages: list[Stage] = []
+    for number, part in enumerate(parts):
+        left = len(parts) - number
+        budget = ends if left == 1 else ends.part(left)
+        ask = Ask(
+            problem,
+            shares_of or problem,
+            part,
+            params,
+            budget,
+            hint,
+            other_than if left == 1 else None,
+            known,
+        )
+        stages.append(solve_stage(ask, rule, _last_placed(stages)))
+    last = _last_placed(stages)
+    if last is None:
+        return _nothing(stages)
+    plan = plan_of(problem, rule, stages, last)
+    reason = TerminationReason(plan.certificate.status.value)
+    return SolveResult(plan, Termination(reason, f"gap {plan.certificate.gap:.2e}", plan.certificate.bound))
+
+
+def _last_placed(stages: Sequence[Stage]) -> Stage | None:
+    """Find the stage that has placed all that runs so far."""
+    return next((stage for stage in reversed(stages) if stage.choice), None)
+
+
+def _nothing(stages: Sequence[Stage]) -> SolveResult:
+    reasons = "; ".join(f"[{each.code}] {each.reason}" for stage in stages for each in stage.queued)
+    if not any(each.candidates for stage in stages for each in stage.own):
+        return SolveResult(None, Termination(TerminationReason.INFEASIBLE, reasons or "no task was given"))
+    outcomes = [stage.outcome for stage in stages if stage.outcome is not None]
+    bound = min((value for outcome in outcomes for value in outcome.bounds.values()), default=None)
+    if bound == 0.0 or all(outcome.placed is not None or outcome.infeasible for outcome in outcomes):
+        return SolveResult(None, Termination(TerminationReason.INFEASIBLE, reasons, bound))
+    return SolveResult(None, Termination(TerminationReason.TIME_LIMIT, "no choice could be placed", bound))

@@ -1,0 +1,394 @@
+"""Carry out a hand-over, one journaled action after the other; the rules are in `handover/moves.py`.
+
+All it knows comes from the journal and from looking, so the next supervisor can go on anywhere.
+"""
+
+from __future__ import annotations
+
+import signal
+import socket
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from libra_plan.errors import LaunchError
+from libra_plan.planner.launchers.agents import Agent
+from libra_plan.planner.launchers.manifest import Manifest, NodeEntry, Transition
+from libra_plan.planner.runtime import checkpoints, host, moves, processes
+from libra_plan.planner.runtime import records as r
+from libra_plan.planner.runtime.goal import Deadlines, Goal
+from libra_plan.planner.runtime.host import GpuCheck, GpuUse
+from libra_plan.planner.runtime.journal import Journal
+from libra_plan.planner.runtime.moves import Act, Action
+from libra_plan.planner.runtime.role_logs import telling_line
+from libra_plan.planner.runtime.roles import hold_role, intent_of
+from libra_plan.planner.runtime.state import Process, after, state_of
+
+__all__ = ["Host", "Supervisor", "boot_clock"]
+
+_POLL_S = 0.05
+_SETTLE_S = 30.0  # far longer than a held process needs to see that its supervisor is gone
+
+
+def boot_clock() -> float:
+    """Give the seconds since the host was started: no clock step changes them, nor another process."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+@dataclass(frozen=True)
+class Host:
+    """Where it acts: the folder of the run, the node, its GPUs, and what roles inherit."""
+
+    folder: Path
+    node: NodeEntry
+    check_gpus: GpuCheck
+    allow_unknown_gpus: bool
+    inherited: Mapping[str, str]
+
+
+@dataclass
+class Supervisor:
+    """A hand-over in progress. `old` and `new` are the goals it leads from and to."""
+
+    journal: Journal
+    host: Host
+    old: Goal
+    new: Goal
+    deadlines: Deadlines
+    tell: Callable[[str], None]
+    clock: Callable[[], float] = boot_clock
+    signals: list[int] = field(default_factory=list)
+    since: dict[tuple[int, str, Act], float] = field(default_factory=dict)
+    signalled: set[tuple[int, str]] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.state = state_of(self.journal.entries)
+
+    @property
+    def went_back(self) -> bool:
+        """Say whether the last hand-over was called off."""
+        last = self.journal.entries[-1].record
+        return self.state.back or (isinstance(last, r.Finished) and last.back)
+
+    @property
+    def steps(self) -> tuple[Transition, ...]:
+        """Give the steps of the present direction, or of the last one."""
+        return [e.record for e in self.journal.entries if isinstance(e.record, r.Begun | r.Back)][-1].steps
+
+    @property
+    def goal(self) -> Goal:
+        """Give what the open hand-over leads to."""
+        return self.old if self.state.back else self.new
+
+    def record(self, record: r.Record) -> None:
+        """Write to the journal, and take it in."""
+        self.state = after(self.state, self.journal.append(record))
+
+    def interrupt(self, number: int) -> None:
+        """Note a signal: the first calls the hand-over off, the second leaves it for later."""
+        self.signals.append(number)
+
+    def begin(self, target: Manifest | None, force: bool) -> None:
+        """Begin a hand-over to a manifest, or to nothing."""
+        self.settle()
+        self.record(
+            r.Begun(
+                target=None if target is None else target.metadata.digest,
+                generation=None if target is None else target.metadata.generation,
+                steps=self.steps_to(self.new),
+                force=force,
+            )
+        )
+
+    def steps_to(self, goal: Goal) -> tuple[Transition, ...]:
+        """List the steps from what is now to a goal."""
+        return moves.steps_to(self.state, goal.wanted, self.live(), (*self.old.joint, *self.new.joint))
+
+    def run(self) -> None:
+        """Act until the hand-over is finished, or stuck on its way back."""
+        self.settle()
+        if self.state.failed and not self.state.back:
+            self.go_back(next(iter(self.state.failed.values())))
+        while self.state.open and not self.state.stuck:
+            if len(self.signals) > 1:
+                return
+            if self.signals and not self.state.back:
+                self.go_back(f"interrupted by {signal.Signals(self.signals[0]).name}")
+            self.round()
+
+    def round(self) -> None:
+        """Do everything that may be done now, once."""
+        turn = self.state.turn
+        actions = moves.next_actions(self.state, self.goal.wanted, self.live())
+        if not actions:
+            self.end()
+            return
+        acted = False
+        for action in actions:
+            acted |= self.act(action)
+            if self.state.turn != turn:  # called off meanwhile
+                return
+        if not acted:
+            time.sleep(_POLL_S)
+
+    def end(self) -> None:
+        """Close the hand-over when nothing is left to do."""
+        if self.state.failed:
+            self.record(r.Stuck(reason="; ".join(self.state.failed.values())))
+            return
+        self.record(r.Finished(running=self.state.wanted, back=self.state.back))
+
+    def settle(self) -> None:
+        """Find out which roles run that were being started when the last supervisor ended."""
+        until = self.clock() + _SETTLE_S
+        waiting = [one for one in self.state.processes if one.released_boot_s is None]
+        while waiting:
+            alive = processes.starts_of(self.state.launch_id)
+            for one in waiting:
+                if one.pid is None or one.start_time is None:
+                    if one.start not in alive:
+                        self.record(r.Never(start=one.start))
+                elif not host.still_runs(one.pid, one.start_time):
+                    self.record(r.Never(start=one.start))
+                elif processes.has_become_its_role(one.pid):
+                    self.record(r.Released(start=one.start))
+            waiting = [one for one in self.state.processes if one.released_boot_s is None]
+            if waiting and self.clock() > until:
+                names = ", ".join(f"{one.task}/{one.role}" for one in waiting)
+                raise LaunchError(
+                    "a role that the last supervisor was starting neither runs nor ends",
+                    got=names,
+                    way_out="see what has LIBRA_PLAN_START in its environment, and stop it",
+                )
+            if waiting:
+                time.sleep(_POLL_S)
+
+    def live(self) -> frozenset[int]:
+        """List the starts whose recorded process runs."""
+        return processes.live_starts(self.state.processes)
+
+    # ------------------------------------------------------------ actions
+
+    def act(self, action: Action) -> bool:
+        """Do one thing; say whether anything came of it."""
+        step, act = action.step, action.act
+        key = (self.state.turn, step.id, act)
+        if key not in self.since:
+            self.since[key] = self.clock()
+            if act is not Act.PASS:
+                self.tell(f"{step.id}: {act.value}")
+        waited = self.clock() - self.since[key]
+        if act is Act.ORDER:
+            return self.order(action)
+        if act is Act.AWAIT_SAVED:
+            return self.await_saved(action, waited)
+        if act is Act.STOP:
+            self.record(r.Stopping(task=step.task))
+            return True
+        if act is Act.AWAIT_GONE:
+            return self.await_gone(action, waited)
+        if act is Act.START:
+            return self.start(action)
+        if act is Act.AWAIT_READY:
+            return self.await_ready(action, waited)
+        self.record(r.Through(step=step.id))
+        return True
+
+    def fail(self, action: Action, reason: str) -> bool:
+        """Note that a step cannot be done; on the way there that calls the hand-over off."""
+        told = f"{action.step.id}: {reason}"
+        self.tell(f"{action.step.id}: failed")  # the reason is told once, when all is over
+        self.withdraw(action.step.task)
+        self.record(r.StepFailed(step=action.step.id, reason=told))
+        if not self.state.back:
+            self.go_back(told)
+        return True
+
+    def go_back(self, reason: str, force: bool | None = None) -> None:
+        """Turn round: take orders back, and list the steps to what ran before."""
+        force = self.state.force if force is None else force
+        for task in tuple(self.state.turns):
+            self.withdraw(task)
+        steps = self.steps_to(self.old)
+        self.record(r.Back(reason=reason, steps=steps, force=force))
+        self.tell("going back")
+
+    def withdraw(self, task: str) -> None:
+        """Let a task go on that was asked to save, unless it is being stopped."""
+        turn = self.state.stop_of(task)
+        if turn.ordered is not None and not turn.stopping:
+            checkpoints.withdraw(turn.ordered)
+            self.record(r.Withdrawn(task=task))
+
+    def order(self, action: Action) -> bool:
+        """Ask the task for a checkpoint."""
+        task = action.step.task
+        asked = self.state.leaving(task)[0]
+        where = asked.lifecycle.checkpoint_dir
+        if where is None:
+            if not self.state.force:
+                return self.fail(
+                    action, "it trains and names no checkpoint_dir, so stopping it loses its work"
+                )
+            self.record(r.Saved(task=task, step=None, save_s=None))
+            return True
+        folder = Path(self.state.working_folder, where)
+        before = checkpoints.newest(folder, asked.lifecycle)
+        self.record(
+            r.Ordered(
+                task=task,
+                request=f"{self.state.launch_id}-{len(self.journal.entries)}",
+                generation=asked.generation,
+                folder=str(folder),
+                after_step=None if before is None else before.step,
+            )
+        )
+        return True
+
+    def await_saved(self, action: Action, waited_s: float) -> bool:
+        """Look for the checkpoint that answers the order."""
+        task = action.step.task
+        order = self.state.stop_of(task).ordered
+        assert order is not None
+        unasked = checkpoints.write_request(order)
+        leaving = self.state.leaving(task)
+        knows = any("polls" in checkpoints.marks_of(Path(one.progress)) for one in leaving if one.trains)
+        found = checkpoints.answer_to(order, leaving[0].lifecycle, knows_requests=knows)
+        if found is not None:
+            self.record(r.Saved(task=task, step=found.step, save_s=found.save_s))
+            self.tell(f"{task}: step {found.step} is saved")
+            return True
+        limit = leaving[0].lifecycle.grace_s
+        if self.deadlines.checkpoint_s is not None:
+            limit = self.deadlines.checkpoint_s
+        if waited_s < limit:
+            return False
+        if self.state.force:
+            self.record(r.Saved(task=task, step=None, save_s=None))
+            return True
+        why = f" (it could not be asked: {unasked})" if unasked else ""
+        return self.fail(action, f"no newer complete checkpoint in {order.folder} within {limit:g} s{why}")
+
+    def await_gone(self, action: Action, waited_s: float) -> bool:
+        """Tell the task to stop, and wait until nothing of it is left, on the host and on its GPUs."""
+        task, state = action.step.task, self.state
+        leaving = state.leaving(task)
+        number = signal.Signals[leaving[0].lifecycle.stop_signal]
+        if (state.turn, task) not in self.signalled:  # once by each supervisor: the last one may not have
+            self.signalled.add((state.turn, task))
+            agents = [(one.pid, one.start_time) for one in leaving if one.pid and one.start_time]
+            processes.tell_to_stop(state.launch_id, task, agents, number)
+        left = host.marked_processes(state.launch_id, task)
+        grace = leaving[0].lifecycle.grace_s
+        if left and waited_s >= grace:
+            if not state.force:
+                named = ", ".join(str(process.pid) for process in left)
+                return self.fail(action, f"pids {named} outlived the grace of {grace:g} s")
+            if not state.stop_of(task).killing:
+                self.record(r.Killing(task=task))
+            processes.kill(state.launch_id, task)
+        if left:
+            return False
+        return self.memory_returned(action, leaving)
+
+    def memory_returned(self, action: Action, gone: tuple[Process, ...]) -> bool:
+        """See whether the GPUs of processes that are gone are free again."""
+        key = (self.state.turn, f"memory of {action.step.id}", action.act)
+        waited_s = self.clock() - self.since.setdefault(key, self.clock())
+        shared = self.state.held_by({action.step.task}, others=True)  # busy until who shares it is gone, too
+        held = {gpu for one in gone for gpu in one.gpus} - shared
+        entries = tuple(gpu for gpu in self.host.node.gpus if f"{self.host.node.id}:{gpu.index}" in held)
+        reports = self.host.check_gpus(self.host.node.id, entries) if entries else ()
+        busy = [report for report in reports if report.state is GpuUse.BUSY]
+        if busy and waited_s < self.deadlines.memory_s:
+            return False
+        if busy:
+            reason = "; ".join(map(str, busy))
+            return self.fail(action, f"the memory does not return: {reason}; nothing is started there")
+        order = self.state.stop_of(action.step.task).ordered
+        if order is not None:
+            checkpoints.withdraw(order)
+        unknown = any(report.state is GpuUse.UNKNOWN for report in reports) or len(reports) < len(entries)
+        self.record(r.Gone(task=action.step.task, memory="unknown" if unknown else "free"))
+        if unknown:
+            self.tell(
+                f"{action.step.task}: its processes are gone; nothing reads the memory of its GPUs here"
+            )
+        return True
+
+    def start(self, action: Action) -> bool:
+        """Start the roles of a task that do not run yet."""
+        task = action.step.task
+        started = {one.role for one in self.state.arriving(task)}
+        agents = [
+            agent for (of, role), agent in self.goal.agents.items() if of == task and role not in started
+        ]
+        try:
+            self.check_room(task, agents)
+            for agent in agents:
+                self.start_role(agent)
+        except LaunchError as problem:
+            return self.fail(action, problem.message)
+        return True
+
+    def check_room(self, task: str, agents: list[Agent]) -> None:
+        """Refuse to start where a GPU, a port or a program is not to be had."""
+        partners = self.goal.partners(task)
+        held = self.state.held_by(partners, others=True)
+        taken = sorted(held & {f"{self.host.node.id}:{gpu}" for agent in agents for gpu in agent.gpus})
+        if taken:
+            raise LaunchError("GPUs are still held by another task", got=", ".join(taken))
+        host.check_programs(agents, self.host.inherited)
+        host.check_ports_free(agents)
+        host.check_gpus_free(
+            self.host.node,
+            agents,
+            self.host.check_gpus,
+            allow_unknown=self.host.allow_unknown_gpus,
+            held=self.state.held_by(partners - {task}),
+        )
+
+    def start_role(self, agent: Agent) -> None:
+        """Start one role: on record before it exists, and released when its process is on record."""
+        intent = intent_of(agent, self.goal, self.host.folder, self.state.starts + 1)
+        self.record(intent)
+        try:
+            held = hold_role(agent, intent, self.state, self.host.inherited)
+        except (OSError, ValueError) as problem:  # ValueError: a word that no process can be given
+            self.record(r.Never(start=intent.start))
+            raise LaunchError(f"{agent.task}/{agent.role} cannot be started", got=problem) from None
+        self.record(
+            r.Started(
+                start=intent.start,
+                pid=held.pid,
+                start_time=held.start_time,
+                host=socket.gethostname(),
+            )
+        )
+        held.release()
+        self.record(r.Released(start=intent.start))
+        self.tell(f"started: {agent.task}/{agent.role} (pid {held.pid}), log {intent.log}")
+
+    def await_ready(self, action: Action, waited_s: float) -> bool:
+        """See whether the started roles work: warm where they report, else alive through the window."""
+        arriving = self.state.arriving(action.step.task)
+        live = self.live()
+        dead = [one for one in arriving if one.start not in live and processes.status_of(one) != 0]
+        if dead:
+            names = ", ".join(map(_ended, dead))
+            return self.fail(action, f"it ended as soon as it was started: {names}")
+        reports = [checkpoints.marks_of(Path(one.progress)) for one in arriving if one.start in live]
+        cold = any(marks and "warm" not in marks for marks in reports)
+        if cold and waited_s >= self.deadlines.ready_s:
+            return self.fail(action, f"not warm within {self.deadlines.ready_s:g} s")
+        silent = not all(reports)
+        if cold or (silent and waited_s < self.deadlines.window_s):
+            return False
+        self.record(r.Through(step=action.step.id))
+        return True
+
+
+def _ended(role: Process) -> str:
+    said = telling_line(Path(role.log))
+    return f"{role.task}/{role.role}" + (f": {said}" if said else "") + f" (see {role.log})"

@@ -1,0 +1,192 @@
+"""What a planner is told of a world: a priced problem, by the closed forms, with the models' error in it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from libra_plan.models.parallelism import Layout
+from libra_plan.models.quantities import Estimate, Origin
+from libra_plan.models.streaming import Stream
+from libra_plan.models.topology import Cluster
+from libra_plan.planner.pricing.replicas import replica_counts
+from libra_plan.planner.problem import (
+    Arrangement,
+    Coupling,
+    CouplingKind,
+    IncumbentTask,
+    Problem,
+    Role,
+    StageOption,
+    Task,
+)
+from libra_plan.planner.simulate.stages import (
+    expected_step_lengths,
+    rollout_closed_s,
+    scoring_closed_s,
+    stream_closed,
+    train_closed_s,
+)
+from libra_plan.planner.simulate.world import Elastic, World, WorldTask
+from libra_plan.planner.tables import TABLE_CLASS, table_cluster
+
+__all__ = ["Believed", "elastic_switch_s", "expected_switch_s", "world_cluster"]
+
+_BUCKET = 0.02
+"""Lengths are priced at steps of so much of themselves: prices are kept, and looks stay quick."""
+_SHARED = 0.9
+"""Part of the variance of a model's error that all layouts of one role have in common."""
+
+
+def world_cluster(world: World) -> Cluster:
+    """Give the whole cluster of a world."""
+    return table_cluster(world.site.gpus, min(world.site.gpus_per_node, world.site.gpus))
+
+
+def expected_switch_s(world: World, task: WorldTask) -> float:
+    """Give the 90th percentile, about, of a move: slow start, slow save and load of the task's state."""
+    costs, switching = task.costs, world.switching
+    start, save, load = switching.start_s, switching.save_gib_per_s, switching.load_gib_per_s
+    slow_save, slow_load = (save[0] + save[1]) / 2.0, (load[0] + load[1]) / 2.0
+    loading = (costs.state_gib + costs.weights_gib) / slow_load
+    return (start[1] + start[2]) / 2.0 + costs.state_gib / slow_save + loading
+
+
+def elastic_switch_s(elastic: Elastic) -> tuple[float, float]:
+    """Give the seconds that a replica takes to join the rollout, and training."""
+    return elastic.to_rollout_s, elastic.snapshot_s + elastic.to_training_s
+
+
+@dataclass
+class Believed:
+    """Prices of a world's tasks as a planner believes them.
+
+    `rng` draws the models' error once; None: the costs are true. `moves_free`: a move costs nothing.
+    """
+
+    world: World
+    rng: np.random.Generator | None = None
+    moves_free: bool = False
+    _factors: dict[tuple[str, str, int], float] = field(default_factory=dict)
+    _kept: dict[tuple[str, int], Task] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        sigma = self.world.model_error if self.rng is not None else 0.0
+        for task in self.world.tasks:
+            for role in task.roles:
+                sizes = [each.tp for each in task.costs.decode] if role == "rollout" else [1]
+                common = 0.0 if self.rng is None else float(self.rng.normal())
+                for size in sizes:
+                    own = 0.0 if self.rng is None else float(self.rng.normal())
+                    drawn = math.sqrt(_SHARED) * common + math.sqrt(1.0 - _SHARED) * own
+                    self._factors[task.id, role, size] = math.exp(sigma * drawn)
+
+    def problem(
+        self,
+        cluster: Cluster,
+        means: Mapping[str, Estimate],
+        tasks: Iterable[str],
+        running: tuple[IncumbentTask, ...] = (),
+        horizon_s: float = 3600.0,
+    ) -> Problem:
+        """Price tasks at believed mean lengths of responses, tokens."""
+        priced = tuple(self._priced(name, means[name]) for name in tasks)
+        return Problem(cluster, priced, running, horizon_s=horizon_s)
+
+    def _priced(self, name: str, mean: Estimate) -> Task:
+        bucket = round(math.log(mean.value) / _BUCKET)
+        if (name, bucket) not in self._kept:
+            self._kept[name, bucket] = self._task(self.world.task_of[name], math.exp(bucket * _BUCKET))
+        task = self._kept[name, bucket]
+        low, high = mean.low / mean.value, mean.high / mean.value
+        if low == high == 1.0:
+            return task
+        return replace(task, roles=tuple(_widened(role, low, high) for role in task.roles))
+
+    def _task(self, task: WorldTask, mean_tokens: float) -> Task:
+        kind = CouplingKind(task.coupling)
+        roles = tuple(self._role(task, role, mean_tokens) for role in task.roles)
+        lengths = expected_step_lengths(task, mean_tokens)
+        return Task(
+            task.id,
+            task.weight,
+            roles,
+            Coupling(kind, task.staleness, batches=kind is CouplingKind.ASYNC and task.rollouts == "batches"),
+            frozenset(Arrangement(each) for each in task.arrangements),
+            float(task.samples),
+            float(lengths.sum()),
+            task.costs.sync_s if task.costs.decode and task.costs.train else 0.0,
+            0.0 if self.moves_free else expected_switch_s(self.world, task),
+            task.min_gpus,
+            task.max_gpus,
+        )
+
+    def _role(self, task: WorldTask, role: str, mean_tokens: float) -> Role:
+        if role == "rollout":
+            streams = task.coupling == "async" and task.rollouts == "stream"
+            options = tuple(
+                self._option(
+                    task,
+                    role,
+                    each.tp,
+                    count,
+                    each.tp,
+                    rollout_closed_s(task, each, mean_tokens, count, drains=not streams),
+                    stream_closed(task, each, mean_tokens, count) if streams else None,
+                )
+                for each in task.costs.decode
+                for count in self._counts(task, each.tp)
+            )
+            return Role(role, "rollout", options)
+        lengths = expected_step_lengths(task, mean_tokens)
+        train = task.costs.train
+        if role == "train" and train is not None:
+            times = {c: train_closed_s(train, lengths, c) for c in self._counts(task, train.gpus)}
+            gpus = train.gpus
+        else:
+            scoring = next(each for each in task.costs.scoring if each.id == role)
+            gpus = scoring.gpus
+            times = {
+                c: scoring_closed_s(scoring.per_token_s, lengths, c) for c in self._counts(task, scoring.gpus)
+            }
+        made = tuple(self._option(task, role, 1, c, gpus, s) for c, s in times.items())
+        return Role(role, "actor_train" if role == "train" else "reference", made)
+
+    def _counts(self, task: WorldTask, size: int) -> tuple[int, ...]:
+        site = self.world.site
+        most = min(site.gpus, task.max_gpus or site.gpus)
+        return replica_counts(size, 1, most, task.samples, min(site.gpus_per_node, site.gpus))
+
+    def _option(
+        self,
+        task: WorldTask,
+        role: str,
+        size: int,
+        replicas: int,
+        gpus: int,
+        seconds: float,
+        stream: Stream | None = None,
+    ) -> StageOption:
+        factor = self._factors[task.id, role, size]
+        value = seconds * factor
+        error = 1.64 * self.world.model_error if self.rng is not None else 0.0
+        time = Estimate(value, value * math.exp(-error), value * math.exp(error), "s", Origin.INTERPOLATED)
+        # memory in shares of a GPU: one role fits beside sleeping ones, two awake do not
+        return StageOption(
+            TABLE_CLASS, Layout(tp=gpus), replicas, time, 0.6, 0.5, 0.0, 0.0, 0.0, task.costs.wake_s,
+            stream=None if stream is None else stream.scaled(factor),
+        )  # fmt: skip
+
+
+def _widened(role: Role, low: float, high: float) -> Role:
+    """Widen the times of a rollout by how much shorter or longer lengths may be."""
+    if role.kind != "rollout":
+        return role
+    options = tuple(
+        replace(o, time_s=replace(o.time_s, low=o.time_s.low * low, high=o.time_s.high * high))
+        for o in role.options
+    )
+    return replace(role, options=options)
