@@ -20,7 +20,7 @@ import numpy as np
 from libra_plan.models.communication import ring_exchange_s
 from libra_plan.models.nnls import Array, relative_nnls
 from libra_plan.models.parallelism import Layout
-from libra_plan.profiles.gpus import GPUS
+from libra_plan.profiles.hardware import GPUS
 from libra_plan.profiles.schema import ModelShape, Software
 
 SHAPES = {

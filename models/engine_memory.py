@@ -14,7 +14,7 @@ from libra_plan.models.memory import CacheForm
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.quantities import Estimate, Origin
 from libra_plan.models.states import weights_mib
-from libra_plan.profiles.gpus import bytes_per_weight
+from libra_plan.profiles.hardware import bytes_per_weight
 from libra_plan.profiles.schema import ModelShape, ProfileFile, Software
 from libra_plan.profiles.units import MIB
 

@@ -31,7 +31,7 @@ from libra_plan.models.quantities import Estimate, Origin
 from libra_plan.models.roofline import multiplying_params, passes_of, roofline_s
 from libra_plan.models.soft_floor import SoftFloorForm
 from libra_plan.models.states import weights_mib
-from libra_plan.profiles.gpus import GPUS, bytes_per_weight
+from libra_plan.profiles.hardware import bytes_per_weight, gpu_limits
 from libra_plan.profiles.schema import ModelShape, ProfileFile
 from libra_plan.profiles.units import MIB
 
@@ -92,7 +92,8 @@ class PhysicsPrior:
     def floor_note(self) -> str:
         """Name the floor that a guess was raised to."""
         gpu_class = self.profile.hardware.gpu_class
-        return f"least seconds of {gpu_class} ({GPUS[gpu_class].source})" if gpu_class in GPUS else "no floor"
+        limits = gpu_limits(gpu_class)
+        return "no floor" if limits is None else f"least seconds of {gpu_class} ({limits.source})"
 
     def memory_mib(self, place: Place) -> Estimate:
         """Guess the peak MiB per GPU."""
@@ -235,21 +236,21 @@ def _carry_above(
 
 def _weights_read_s(file: ProfileFile) -> float:
     """Give the seconds to read the weights once."""
-    gpu = GPUS.get(file.hardware.gpu_class)
+    gpu = gpu_limits(file.hardware.gpu_class)
     read = bytes_per_weight(file.software.precision) * multiplying_params(file.model)
     return 0.0 if gpu is None else read / gpu.bandwidth_bytes_per_s
 
 
 def _cache_read_s(file: ProfileFile) -> float:
     """Give the seconds to read the keys and values of one token of context once."""
-    gpu = GPUS.get(file.hardware.gpu_class)
+    gpu = gpu_limits(file.hardware.gpu_class)
     read = kv_mib_per_token(file.model, file.software, _ONE) * MIB
     return 0.0 if gpu is None else read / gpu.bandwidth_bytes_per_s
 
 
 def _token_s(file: ProfileFile) -> float:
     """Give the seconds of one token's matrix multiplications at the data sheet's rate."""
-    gpu = GPUS.get(file.hardware.gpu_class)
+    gpu = gpu_limits(file.hardware.gpu_class)
     operations = 2.0 * multiplying_params(file.model) * passes_of(file)
     return 0.0 if gpu is None else operations / gpu.bf16_per_s
 

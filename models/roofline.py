@@ -15,7 +15,7 @@ from libra_plan.models.engine_memory import kv_mib_per_token
 from libra_plan.models.forms import Places
 from libra_plan.models.nnls import Array
 from libra_plan.models.parallelism import Layout
-from libra_plan.profiles.gpus import GPUS, GpuClass, bytes_per_weight
+from libra_plan.profiles.hardware import GpuLimits, bytes_per_weight, gpu_limits
 from libra_plan.profiles.schema import ModelShape, ProfileFile, Software
 from libra_plan.profiles.units import MIB
 
@@ -47,7 +47,7 @@ def passes_of(profile: ProfileFile) -> int:
 
 def roofline_s(profile: ProfileFile, at: Places, layout: Layout = _ONE) -> Array | None:
     """Give the least seconds at places (rows, 3); None for a class whose limits are unknown."""
-    gpu = GPUS.get(profile.hardware.gpu_class)
+    gpu = gpu_limits(profile.hardware.gpu_class)
     if gpu is None:
         return None
     if profile.phase in ("decode", "serve"):
@@ -55,11 +55,11 @@ def roofline_s(profile: ProfileFile, at: Places, layout: Layout = _ONE) -> Array
     return _pass_s(profile, gpu, at, layout)
 
 
-def _operations_per_s(gpu: GpuClass, software: Software) -> float:
+def _operations_per_s(gpu: GpuLimits, software: Software) -> float:
     return gpu.bf16_per_s * (2.0 if bytes_per_weight(software.precision) <= 1.0 else 1.0)
 
 
-def _generation_s(profile: ProfileFile, gpu: GpuClass, at: Places, layout: Layout) -> Array:
+def _generation_s(profile: ProfileFile, gpu: GpuLimits, at: Places, layout: Layout) -> Array:
     model, software = profile.model, profile.software
     params, gpus = multiplying_params(model), layout.tp * layout.cp  # pipeline stages follow each other
     batch, context = at[:, 0], at[:, 1]
@@ -70,7 +70,7 @@ def _generation_s(profile: ProfileFile, gpu: GpuClass, at: Places, layout: Layou
     return np.maximum(read, worked)
 
 
-def _pass_s(profile: ProfileFile, gpu: GpuClass, at: Places, layout: Layout) -> Array:
+def _pass_s(profile: ProfileFile, gpu: GpuLimits, at: Places, layout: Layout) -> Array:
     model, tokens = profile.model, at[:, 0] * at[:, 1]
     body = max(multiplying_params(model) - model.vocab * model.hidden, 0.0)  # a critic has no output table
     weights = 2.0 * body * tokens * (passes_of(profile) if profile.software.lora_rank is None else 1)

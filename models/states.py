@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from libra_plan.models.parallelism import Layout
-from libra_plan.profiles.gpus import bytes_per_weight
+from libra_plan.profiles.hardware import bytes_per_weight
 from libra_plan.profiles.schema import ModelShape, ProfileFile, Software
 from libra_plan.profiles.units import MIB
 

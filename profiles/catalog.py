@@ -14,7 +14,7 @@ import msgspec
 from libra_plan.errors import ClusterError, InputError, ProfileError, Where, WorkloadError
 from libra_plan.profiles import cluster_checks, physics, wording, workload_checks
 from libra_plan.profiles.document import Document, decode, read_document, shown
-from libra_plan.profiles.gpus import implausible_memory
+from libra_plan.profiles.hardware import implausible_memory
 from libra_plan.profiles.home import home_folder
 from libra_plan.profiles.model_shapes import implausible_params
 from libra_plan.profiles.points import PointsTable, read_points

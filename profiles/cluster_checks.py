@@ -7,7 +7,7 @@ from collections.abc import Collection
 from libra_plan.errors import ClusterError
 from libra_plan.profiles import wording
 from libra_plan.profiles.document import Document
-from libra_plan.profiles.gpus import implausible_memory
+from libra_plan.profiles.hardware import implausible_memory
 from libra_plan.profiles.schema import ClusterFile, NodeSpec
 
 __all__ = ["check", "unmeasured"]

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from libra_plan.profiles.gpus import GPUS, bytes_per_weight
+from libra_plan.profiles.hardware import bytes_per_weight, gpu_limits
 from libra_plan.profiles.points import Row
 from libra_plan.profiles.schema import Point, ProfileFile
 from libra_plan.profiles.units import MIB
@@ -143,7 +143,7 @@ def floor_s(point: Point, profile: ProfileFile) -> float | None:
     follow each other): bytes ÷ HBM bandwidth. A pass needs 2 operations per parameter and token,
     training 6. Embeddings are looked up rather than read, so they are left out.
     """
-    gpu = GPUS.get(profile.hardware.gpu_class)
+    gpu = gpu_limits(profile.hardware.gpu_class)
     model = profile.model
     active = model.params if model.experts is None else model.active_params
     if gpu is None or active is None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from libra_plan.models.states import adapter_mib
 from libra_plan.models.topology import Cluster
 from libra_plan.profiles.catalog import LoadedProfile
-from libra_plan.profiles.gpus import bytes_per_weight
+from libra_plan.profiles.hardware import bytes_per_weight
 from libra_plan.profiles.schema import ModelShape, Software, SwitchingFile, TaskSpec
 from libra_plan.profiles.switch_costs import SwitchPrice
 from libra_plan.profiles.units import GIB, MIB_PER_GIB

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from libra_plan.errors import InputError, Where
-from libra_plan.profiles.gpus import GPUS, implausible_memory
+from libra_plan.profiles.hardware import gpu_limits, implausible_memory
 from libra_plan.profiles.importers.facts import ImportFacts
 from libra_plan.profiles.importers.records import Source
 from libra_plan.profiles.schema import Method, ModelShape, Phase, Point, Software
@@ -114,7 +114,7 @@ def draft_of(
 
 def gpu_memory_mib(facts: ImportFacts, gpu_class: str) -> float | None:
     """Give the memory of one GPU: as stated, else of the known class."""
-    known = GPUS.get(gpu_class)
+    known = gpu_limits(gpu_class)
     wrong = None if facts.gpu_memory_mib is None else implausible_memory(gpu_class, facts.gpu_memory_mib)
     if wrong is not None:
         raise InputError(**wrong, where=Where("--gpu-memory-mib"))

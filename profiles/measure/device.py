@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
@@ -14,20 +13,7 @@ from typing import Any
 
 from libra_plan.profiles.units import MIB
 
-__all__ = ["NvmlFacts", "class_of", "cpu_name", "read_nvml"]
-
-# NVML names the form factor only sometimes; the class must tell them apart.
-_CLASSES = {
-    "a100-sxm4-40gb": "a100_sxm_40gb",
-    "a100-sxm4-80gb": "a100_sxm",
-    "b200": "b200_sxm",
-    "h100 80gb hbm3": "h100_sxm",
-    "h100 nvl": "h100_nvl",
-    "h100 pcie": "h100_pcie",
-    "h20": "h20_sxm",
-    "h200": "h200_sxm",
-    "h200 nvl": "h200_nvl",
-}
+__all__ = ["NvmlFacts", "cpu_name", "read_nvml"]
 
 
 @dataclass(frozen=True)
@@ -89,13 +75,6 @@ def _text(value: Any) -> str | None:
     if value is None:
         return None
     return value.decode() if isinstance(value, bytes) else str(value)
-
-
-def class_of(gpu_name: str) -> str:
-    """Make the `gpu_class` of a device name: `NVIDIA H200` is h200_sxm, an unknown one is spelled out."""
-    short = re.sub(r"^nvidia\s+", "", gpu_name.strip().lower())
-    known = _CLASSES.get(short)
-    return known or re.sub(r"[^a-z0-9]+", "_", short).strip("_")[:63] or "gpu"
 
 
 def cpu_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str | None:

@@ -11,8 +11,9 @@ from importlib import import_module
 from typing import Any
 
 from libra_plan.errors import InputError
+from libra_plan.profiles.hardware import class_of
 from libra_plan.profiles.measure.architecture import Architecture
-from libra_plan.profiles.measure.device import class_of, cpu_name, read_nvml
+from libra_plan.profiles.measure.device import cpu_name, read_nvml
 from libra_plan.profiles.measure.plan import PHASES
 from libra_plan.profiles.measure.torch_works import (
     CHUNK_TOKENS,

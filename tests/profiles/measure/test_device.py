@@ -3,9 +3,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
-from libra_plan.profiles.measure.device import NvmlFacts, class_of, cpu_name, read_nvml
+from libra_plan.profiles.measure.device import NvmlFacts, cpu_name, read_nvml
 
 
 class NvmlError(Exception):
@@ -57,21 +55,6 @@ def test_without_nvml_everything_is_unknown() -> None:
     assert read_nvml("GPU-1", missing) == NvmlFacts()
     assert read_nvml("GPU-1", lambda name: nvml(nvmlInit=unsupported)) == NvmlFacts()
     assert read_nvml(None, lambda name: nvml()) == NvmlFacts(driver="580.1")
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("NVIDIA H200", "h200_sxm"),
-        ("NVIDIA H100 80GB HBM3", "h100_sxm"),
-        ("NVIDIA H100 PCIe", "h100_pcie"),
-        ("NVIDIA GeForce RTX 4090", "geforce_rtx_4090"),
-        ("", "gpu"),
-    ],
-)
-def test_device_names_become_classes(name: str, expected: str) -> None:
-    """The class must match the cluster's; form factors differ in speed and must not be one class."""
-    assert class_of(name) == expected
 
 
 def test_the_cpu_is_named(tmp_path: Path) -> None:
