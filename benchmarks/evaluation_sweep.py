@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from libra_plan.models.quantities import Origin, exactly
-from libra_plan.planner.optimize.solve import solve
+from libra_plan.planner.optimize.solve import solve_problem
 from libra_plan.planner.plan import held_by
 from libra_plan.planner.simulate.engine import simulate
 from libra_plan.planner.simulate.fixed import Fixed
@@ -94,7 +94,7 @@ def errors_of(world: World, seed: int) -> list[dict[str, Any]]:
     """
     whole, true = world_cluster(world), Believed(world, None)
     means = {t.id: exactly(t.responses.first_mean_tokens, "tokens", Origin.MEASURED) for t in world.tasks}
-    plan = solve(true.problem(whole, means, [task.id for task in world.tasks]), PARAMS).require_plan()
+    plan = solve_problem(true.problem(whole, means, [task.id for task in world.tasks]), PARAMS).require_plan()
     held = {each.task: each for each in held_by(plan)}
     found = []
     in_turn = {task for run in plan.joint for task in run.tasks}

@@ -36,11 +36,11 @@ from libra_plan.planner.controller.window import Event, EventKind, Seen
 from libra_plan.planner.launchers.build import build_manifest
 from libra_plan.planner.launchers.document import placements_of
 from libra_plan.planner.launchers.store import read_current, write_manifest
-from libra_plan.planner.optimize.solve import solve
+from libra_plan.planner.optimize.solve import solve_problem
 from libra_plan.planner.plan import held_by
 from libra_plan.planner.problem import IncumbentTask, Problem
 from libra_plan.planner.tables import table_cluster, table_task
-from libra_plan.planner.verify import verify
+from libra_plan.planner.verify import violations_of
 
 
 def line(*cells: object) -> None:
@@ -135,7 +135,7 @@ def noisy(stick: Path, noise: float, looks: int, seed: int) -> tuple[float, floa
         looked = look(inputs, state, memo)
         plan = looked.decision.plan
         if plan is not None:
-            assert verify(looked.problem, plan) == []
+            assert violations_of(looked.problem, plan) == []
             moves += len(looked.decision.moves)
             held = held_by(plan)
         state = looked.kept if plan is None else looked.adopted
@@ -180,7 +180,7 @@ def step_changes(gpus: int, tasks: int) -> None:
         spent = time.process_time() - begun
         plan = found.decision.plan
         if plan is not None:
-            assert verify(found.problem, plan) == []
+            assert violations_of(found.problem, plan) == []
             problem = with_running(problem, held_by(plan))
         state = found.kept if plan is None else found.adopted
         return spent, found.decision
@@ -218,7 +218,7 @@ class Site:
         times = {gpus: 100.0 / gpus**0.9 for gpus in range(1, 9)}
         self.tasks = tuple(table_task(name, 1.0, {"train": times}, restart_s=1.0) for name in "ab")
         problem = Problem(table_cluster(8), self.tasks)
-        write_manifest(folder, build_manifest(problem, solve(problem).require_plan(), name="lab"))
+        write_manifest(folder, build_manifest(problem, solve_problem(problem).require_plan(), name="lab"))
 
     def sense(self, parent: object, book: object, state: object) -> World:
         heavy = self.number % 2

@@ -23,7 +23,7 @@ from libra_plan.planner.controller.policy import ReplanPolicy, StayPolicy
 from libra_plan.planner.controller.reconcile import look
 from libra_plan.planner.controller.snapshot import LookInputs
 from libra_plan.planner.controller.state import LoopState
-from libra_plan.planner.optimize.solve import solve
+from libra_plan.planner.optimize.solve import solve_problem
 from libra_plan.planner.plan import held_by
 from libra_plan.planner.problem import Arrangement, Coupling, CouplingKind, IncumbentTask, Problem
 from libra_plan.planner.tables import table_cluster, table_task
@@ -126,7 +126,7 @@ def split_of(held: tuple[IncumbentTask, ...]) -> State:
 def with_loop(policy: ReplanPolicy, seed: int = 0) -> tuple[float, int]:
     """Live through the drift with the loop; gives what was made, net of switches, and the changes."""
     rng = np.random.default_rng(seed)
-    plan = solve(problem_at(exactly(FIRST), 3600.0)).require_plan()
+    plan = solve_problem(problem_at(exactly(FIRST), 3600.0)).require_plan()
     held = held_by(plan)
     state, memo = LoopState(), Memo()
     history: list[float] = []
@@ -176,6 +176,6 @@ def drift() -> tuple[str, ...]:
 
 
 def _still() -> float:
-    split = split_of(held_by(solve(problem_at(exactly(FIRST), 3600.0)).require_plan()))
+    split = split_of(held_by(solve_problem(problem_at(exactly(FIRST), 3600.0)).require_plan()))
     seconds = np.arange(0.0, STEPS * STEP_S, LOOK_S)
     return float(sum(sum(rates(float(second))[split]) * LOOK_S for second in seconds))

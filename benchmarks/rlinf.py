@@ -25,10 +25,10 @@ from pathlib import Path
 from typing import Any
 
 from libra_plan.planner.optimize.base import SolveParams
-from libra_plan.planner.optimize.solve import solve
+from libra_plan.planner.optimize.solve import solve_problem
 from libra_plan.planner.problem import Problem, Task
 from libra_plan.planner.tables import pipelined, table_cluster, table_task
-from libra_plan.planner.verify import verify
+from libra_plan.planner.verify import violations_of
 
 INSTANCES = Path(__file__).parents[1] / "tests" / "data" / "rlinf_instances.json"
 ORDER = {"reasoning": ("rollout", "inference", "actor"), "embodied": ("env", "env_rollout", "actor")}
@@ -51,8 +51,8 @@ def task_of(instance: dict[str, Any], *, fill: bool) -> Task:
 
 def best_seconds(instance: dict[str, Any], *, fill: bool) -> float:
     problem = Problem(table_cluster(instance["total_gpus"]), (task_of(instance, fill=fill),))
-    plan = solve(problem, SolveParams(gap=0.0)).require_plan()
-    assert verify(problem, plan) == []
+    plan = solve_problem(problem, SolveParams(gap=0.0)).require_plan()
+    assert violations_of(problem, plan) == []
     return plan.running[0].column.step_time_s.value
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from libra_plan.planner.configurations.keeping import ColumnFolder
 from libra_plan.planner.optimize.base import SolveParams
 from libra_plan.planner.optimize.objective import priced_tasks
-from libra_plan.planner.optimize.solve import solve
+from libra_plan.planner.optimize.solve import solve_problem
 from libra_plan.planner.problem import (
     Coupling,
     CouplingKind,
@@ -27,7 +27,7 @@ from libra_plan.planner.problem import (
     Task,
 )
 from libra_plan.planner.tables import TABLE_CLASS, table_cluster, table_role
-from libra_plan.planner.verify import verify
+from libra_plan.planner.verify import violations_of
 
 POLICIES = (*(policy.value for policy in Policy), "budget", "deadlines", "missed-deadlines", "latency-first")
 TEAMS = ("red", "green", "blue")
@@ -108,7 +108,7 @@ def measured(
     params = SolveParams(time_limit_s=options.time_limit, gap=options.gap, seed=options.seed, columns=folder)
     clock = time.process_time if options.cpu_clock else time.monotonic
     cpu, began = time.process_time(), time.monotonic()
-    plan = solve(problem, params, clock=clock).require_plan()
+    plan = solve_problem(problem, params, clock=clock).require_plan()
     wall, cpu = time.monotonic() - began, time.process_time() - cpu
     proof = plan.certificate
     return {
@@ -128,7 +128,7 @@ def measured(
         "passes": {each.name: _gap(each.objective, each.bound) for each in proof.passes},
         "deadlines_missed": len(proof.deadlines),
         "queued": len(plan.queued),
-        "violations": len(verify(problem, plan)),
+        "violations": len(violations_of(problem, plan)),
     }
 
 

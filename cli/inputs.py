@@ -75,14 +75,14 @@ def read_inputs(
     profiles, that is there. `change` is what users have asked for since the workload was written.
     """
     from libra_plan.planner.launchers.document import placements_of
-    from libra_plan.planner.pricing import price
+    from libra_plan.planner.pricing import price_workload
     from libra_plan.planner.problem import Policy
 
     folder = _read_folder(profiles, change)
     cluster = read_cluster(folder, flags)
     check_gpu_names(folder, cluster)
     moves = {} if parent is None else read_moves(move_costs, folder.path)
-    problem = price(
+    problem = price_workload(
         folder,
         cluster,
         policy=Policy(policy),

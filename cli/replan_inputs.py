@@ -128,10 +128,10 @@ def _batch_steps(
 ) -> list[BatchStep]:
     """Propose micro-batches that fit beside what the monitor sees others hold on each GPU."""
     from libra_plan.planner.controller.batch_steps import proposed_steps
-    from libra_plan.planner.pricing import price
+    from libra_plan.planner.pricing import price_workload
 
     def priced(workload: WorkloadFile) -> Problem:
-        return price(
+        return price_workload(
             replace(inputs.folder, workload=workload),
             inputs.cluster,
             fit=fitter(inputs.folder, sources.allow_prior),

@@ -35,7 +35,7 @@ def verified_plan(problem: Problem, params: SolveParams) -> Plan:
     """
     from libra_plan.planner.optimize.base import TerminationReason
     from libra_plan.planner.optimize.interrupter import Watch
-    from libra_plan.planner.verify import verify
+    from libra_plan.planner.verify import violations_of
 
     watch = Watch()
     result = _watched(problem, replace(params, watch=watch), watch)
@@ -46,7 +46,7 @@ def verified_plan(problem: Problem, params: SolveParams) -> Plan:
     if result.plan is None and result.termination.reason is TerminationReason.INFEASIBLE:
         raise _no_plan(problem, result, params.time_limit_s)
     plan = result.require_plan()
-    violations = verify(problem, plan)
+    violations = violations_of(problem, plan)
     if violations:
         listed = "; ".join(str(each) for each in violations[:5])
         raise RuntimeError(f"the plan breaks its own problem, a defect of ours: {listed}")
@@ -77,9 +77,9 @@ class _Work:
 
 
 def _watched(problem: Problem, params: SolveParams, watch: Watch) -> SolveResult:
-    from libra_plan.planner.optimize.solve import solve
+    from libra_plan.planner.optimize.solve import solve_problem
 
-    work = _Work(lambda: solve(problem, params))
+    work = _Work(lambda: solve_problem(problem, params))
     thread = threading.Thread(target=work.run, daemon=True)
     line = _ProgressLine(time.monotonic())
     with _interrupts() as pressed:

@@ -26,7 +26,7 @@ from libra_plan.planner.controller.urgent import left_waiting
 from libra_plan.planner.controller.window import Load
 from libra_plan.planner.plan import Plan, RunningTask
 from libra_plan.planner.problem import IncumbentTask
-from libra_plan.planner.verify import verify
+from libra_plan.planner.verify import violations_of
 
 __all__ = ["batches", "elastic", "tasks_and_roles"]
 
@@ -113,7 +113,7 @@ def _shifted(desk: Desk, shift: Shift, net: float, others: tuple[Pending, ...]) 
         for each in as_it_is.running
     )
     plan = Plan(running, as_it_is.queued, certificate(market, running, prices))
-    if shift.direction.startswith("join") and verify(problem, plan):
+    if shift.direction.startswith("join") and violations_of(problem, plan):
         return Outcome(None, counted=others)  # its node has no cores or memory left: that is the solver's
     require_sound(problem, plan)
     gpus = len(next(each for each in running if each.task == shift.task).gpus)

@@ -11,7 +11,7 @@ from libra_plan.planner.controller.snapshot import Desk
 from libra_plan.planner.controller.state import Pending
 from libra_plan.planner.controller.urgent import left_waiting, movable, why_of
 from libra_plan.planner.optimize.base import SolveParams
-from libra_plan.planner.optimize.solve import solve
+from libra_plan.planner.optimize.solve import solve_problem
 from libra_plan.planner.plan import Plan
 from libra_plan.planner.problem import Problem
 
@@ -26,7 +26,7 @@ def look_with_solver(desk: Desk) -> Outcome:
     Such a plan is taken or left whole: what tiers, quotas or deadlines promise holds for all of it.
     """
     problem = _charged(desk)
-    plan = solve(problem, _PARAMS).plan
+    plan = solve_problem(problem, _PARAMS).plan
     if plan is None:
         return keep(desk, "best", "no plan was found that keeps what the policy promises", pending=())
     moves = _moves(desk, problem, plan)
@@ -74,7 +74,7 @@ def urgent_with_solver(desk: Desk) -> Outcome | None:
     if not movable(desk):
         return None
     problem = _charged(desk, pinned=True)
-    plan = solve(problem, _PARAMS).plan
+    plan = solve_problem(problem, _PARAMS).plan
     if plan is None:
         return None
     moves = _moves(desk, problem, plan)

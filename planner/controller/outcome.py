@@ -11,7 +11,7 @@ from libra_plan.planner.controller.snapshot import Desk
 from libra_plan.planner.controller.state import Pending
 from libra_plan.planner.plan import Plan, QueuedTask
 from libra_plan.planner.problem import Problem
-from libra_plan.planner.verify import verify
+from libra_plan.planner.verify import violations_of
 
 __all__ = ["Outcome", "adopt", "keep", "prices_by_name", "require_sound"]
 
@@ -99,7 +99,7 @@ def adopt(
 
 def require_sound(problem: Problem, plan: Plan) -> None:
     """Let the verifier, which shares no code with the search, look at a plan before it is decided for."""
-    violations = verify(problem, plan)
+    violations = violations_of(problem, plan)
     if violations:
         listed = "; ".join(str(each) for each in violations[:5])
         raise RuntimeError(f"the plan breaks its own problem, a defect of ours: {listed}")

@@ -15,7 +15,7 @@ from libra_plan.planner.optimize.base import SolveParams
 from libra_plan.planner.optimize.constraints import master_rows
 from libra_plan.planner.optimize.lp import lp_bound, lp_prices, lp_worst_bound
 from libra_plan.planner.optimize.objective import TaskCandidates, candidates_of
-from libra_plan.planner.optimize.solve import solve
+from libra_plan.planner.optimize.solve import solve_problem
 from libra_plan.planner.plan import Plan, RunningTask
 from libra_plan.planner.problem import Policy, Problem, Task
 from libra_plan.profiles.counting import counted
@@ -99,7 +99,7 @@ def _one_more(
     value: float | None,
 ) -> OneMoreGpu | None:
     larger = _with_more(problem, gpu_class, 1)
-    result = solve(larger, params, shares_of=problem)
+    result = solve_problem(larger, params, shares_of=problem)
     if result.plan is None:
         return None
     before = {running.task: running.configuration.gpus for running in plan.running}
@@ -154,7 +154,7 @@ def gains_of_limits(problem: Problem, plan: Plan, params: SolveParams) -> tuple[
     worthwhile.sort(key=lambda pair: float("-inf") if pair[1] is None else -pair[1])
     found = []
     for each, bound in worthwhile[:_TRIED]:
-        result = solve(relaxed(problem, [each]), params, shares_of=problem)
+        result = solve_problem(relaxed(problem, [each]), params, shares_of=problem)
         if result.plan is not None:
             gain = result.plan.certificate.objective - objective
             found.append(LimitGain(each, gain, None if bound is None else bound - objective))
@@ -217,7 +217,7 @@ def _down(code: str, task: str, role: str, now: int, sizes: Sequence[int]) -> It
 
 def next_best(problem: Problem, plan: Plan, params: SolveParams) -> NextBest | None:
     """Solve again with this plan's combination of configurations forbidden; None when there is no other plan."""
-    other = solve(problem, params, other_than=plan).plan
+    other = solve_problem(problem, params, other_than=plan).plan
     if other is None:
         return None
     differs = tuple(_differences(problem, plan, other))

@@ -15,10 +15,10 @@ from libra_plan.planner.optimize.solve_stages import Ask, Stage, solve_stage
 from libra_plan.planner.plan import Plan
 from libra_plan.planner.problem import Problem
 
-__all__ = ["solve"]
+__all__ = ["solve_problem"]
 
 
-def solve(
+def solve_problem(
     problem: Problem,
     params: SolveParams = SolveParams(),
     hint: Plan | None = None,

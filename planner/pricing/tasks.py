@@ -34,10 +34,10 @@ from libra_plan.profiles.switch_costs import SwitchPrice
 from libra_plan.profiles.traces import read_trace
 from libra_plan.profiles.units import MIB_PER_GIB
 
-__all__ = ["price"]
+__all__ = ["price_workload"]
 
 
-def price(
+def price_workload(
     folder: ProfilesFolder,
     cluster: Cluster,
     *,

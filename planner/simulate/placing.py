@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from libra_plan.models.topology import Cluster, GpuId
 from libra_plan.planner.optimize.base import SolveParams
-from libra_plan.planner.optimize.solve import solve
+from libra_plan.planner.optimize.solve import solve_problem
 from libra_plan.planner.plan import held_by
 from libra_plan.planner.problem import IncumbentTask, Problem
 
@@ -57,5 +57,5 @@ def best_in(
     part = part_of(cluster, gpus)
     if not part.nodes:
         return ()
-    plan = solve(problem_on(part), PARAMS).plan
+    plan = solve_problem(problem_on(part), PARAMS).plan
     return () if plan is None else held_by(plan)

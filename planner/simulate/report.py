@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from libra_plan.models.quantities import Origin, exactly
-from libra_plan.planner.optimize.solve import solve
+from libra_plan.planner.optimize.solve import solve_problem
 from libra_plan.planner.simulate.noisy_cost_model import Believed, world_cluster
 from libra_plan.planner.simulate.placing import PARAMS, part_of, shares
 from libra_plan.planner.simulate.record import Record
@@ -100,7 +100,7 @@ class References:
             problem = self._true.problem(
                 part_of(whole, list(whole.gpus)[: self._gpus[task]]), {task: mean}, [task]
             )
-            plan = solve(problem, PARAMS).require_plan()
+            plan = solve_problem(problem, PARAMS).require_plan()
             self._kept[task, bucket] = plan.running[0].configuration.step_time_s.value
         return self._kept[task, bucket]
 

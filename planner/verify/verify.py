@@ -19,14 +19,14 @@ from libra_plan.planner.verify.proof import check_proof
 from libra_plan.planner.verify.reference import node_sizes
 from libra_plan.planner.verify.rules import Violation, host_per_gpu, role_of, turns_of
 
-__all__ = ["Violation", "verify"]
+__all__ = ["Violation", "violations_of"]
 
 ROOM = 1e-6  # cores or MiB a sum may be over by rounding
 
 Found = Iterator[Violation]
 
 
-def verify(problem: Problem, plan: Plan) -> list[Violation]:
+def violations_of(problem: Problem, plan: Plan) -> list[Violation]:
     """List every rule of the problem that the plan breaks; an empty list means the plan holds."""
     roster = [*_roster(problem, plan), *check_joint(problem, plan)]
     if roster and plan.joint:

@@ -18,10 +18,10 @@ from libra_plan.models.topology import GpuId
 from libra_plan.planner.explain import explain
 from libra_plan.planner.optimize import solve_stages
 from libra_plan.planner.optimize.base import Backend
-from libra_plan.planner.optimize.solve import solve
+from libra_plan.planner.optimize.solve import solve_problem
 from libra_plan.planner.plan import MemoryMode
 from libra_plan.planner.problem import Coupling, CouplingKind, Deadline, Policy, Quota, Sharing, SharingKind
-from libra_plan.planner.verify import verify
+from libra_plan.planner.verify import violations_of
 
 NEAR = 2e-6  # CP-SAT counts worth in millionths of the largest
 
@@ -37,7 +37,7 @@ def test_two_tasks_take_turns_in_two_slots():
     """A round is two slots and both hand-overs: max(6, 7) + max(3, 4) + 0.5 + 0.5 = 12 s for each task."""
     problem = turns_problem()
     plan = solved(problem)
-    assert verify(problem, plan) == []
+    assert violations_of(problem, plan) == []
     assert [each.configuration.step_time_s.value for each in plan.running] == pytest.approx([12.0, 12.0])
     (run,) = plan.joint
     assert [[choice.role for choice in pool.choices] for pool in run.configuration.phases[0].pools] == [
@@ -61,7 +61,7 @@ def test_tasks_of_teams_with_quotas_share(make):
     teams = tuple(replace(task, team=name) for task, name in zip(problem.tasks, ("red", "blue"), strict=True))
     problem = replace(problem, tasks=teams, quotas=(Quota("red", 1), Quota("blue", 1)))
     plan = solved(problem)
-    assert verify(problem, plan) == []
+    assert violations_of(problem, plan) == []
     assert len(plan.joint) == 1
     assert plan.certificate.teams == ()
 
@@ -76,7 +76,7 @@ def test_states_that_do_not_fit_side_by_side_go_to_sleep():
     """On GPUs of 480 MiB two states of 200 and a peak of 300 do not fit; asleep they do, at 0.5 s a role."""
     problem = replace(turns_problem(), cluster=cluster(2, memory_mib=480.0))
     plan = solved(problem)
-    assert verify(problem, plan) == []
+    assert violations_of(problem, plan) == []
     modes = {pool.memory_mode for pool in plan.joint[0].configuration.phases[0].pools}
     assert modes == {MemoryMode.SLEEP}
     assert running(plan, "code").configuration.step_time_s.value == pytest.approx(7.5 + 4.5 + 1.0)
@@ -94,7 +94,7 @@ def test_one_engine_serves_both_at_the_pace_of_the_slower():
     """7 s of the joint engine, then 2 s or 3 s of training each, then the hand-over: 10.5 s for both."""
     problem = engine_problem()
     plan = solved(problem)
-    assert verify(problem, plan) == []
+    assert violations_of(problem, plan) == []
     assert [each.configuration.step_time_s.value for each in plan.running] == pytest.approx([10.5, 10.5])
     rollouts = [role for each in plan.running for role in each.roles if role.role == "rollout"]
     assert rollouts[0].replicas == rollouts[1].replicas
@@ -108,7 +108,7 @@ def test_async_tasks_overlap_with_their_engine():
     tasks = tuple(replace(each, coupling=coupling) for each in engine_problem().tasks)
     problem = replace(engine_problem(), tasks=tasks)
     plan = solved(problem)
-    assert verify(problem, plan) == []
+    assert violations_of(problem, plan) == []
     assert running(plan, "law").configuration.step_time_s.value == pytest.approx(7.5)
 
 
@@ -118,7 +118,7 @@ def test_three_tasks_may_share_an_engine():
     sharing = Sharing(SharingKind.ENGINE, ("a", "b", "c"), ("rollout",) * 3, (option(6.0),))
     problem = replace(engine_problem(), cluster=cluster(4), tasks=tasks, sharing=(sharing,))
     plan = solved(problem)
-    assert verify(problem, plan) == []
+    assert violations_of(problem, plan) == []
     assert [each.configuration.step_time_s.value for each in plan.running] == pytest.approx([8.5] * 3)
 
 
@@ -127,12 +127,12 @@ def test_three_tasks_may_share_an_engine():
 
 def check_optimum(seed):
     problem = with_sharing(random_problem(seed), seed)
-    result = solve(problem, EXACT).plan
+    result = solve_problem(problem, EXACT).plan
     best = best_jointly(problem)
     if result is None:
         assert best == 0.0
         return
-    assert verify(problem, result) == []
+    assert violations_of(problem, result) == []
     assert result.certificate.objective == pytest.approx(best, rel=NEAR, abs=NEAR)
     assert result.certificate.bound >= best * (1 - 1e-9)
     assert best >= best_throughput(replace(problem, sharing=())) - NEAR
@@ -165,11 +165,11 @@ def test_sharing_never_lowers_the_optimum(seed):
     problem = with_sharing(random_problem(seed), seed)
     if len(problem.cluster.gpus) > 8:
         return
-    with_, without = (solve(each, EXACT).plan for each in (problem, replace(problem, sharing=())))
+    with_, without = (solve_problem(each, EXACT).plan for each in (problem, replace(problem, sharing=())))
     least = 0.0 if without is None else without.certificate.objective
     assert with_ is not None or without is None
     if with_ is not None:
-        assert verify(problem, with_) == []
+        assert violations_of(problem, with_) == []
         assert with_.certificate.objective >= least - NEAR * max(1.0, least)
 
 
@@ -183,7 +183,7 @@ def test_what_runs_jointly_goes_on(case):
     plan = solved(problem)
     again = replace(problem, running=held(plan))
     kept = solved(again)
-    assert verify(again, kept) == []
+    assert violations_of(again, kept) == []
     assert [(each.roles, each.cpu, each.moved) for each in kept.running] == [
         (each.roles, each.cpu, False) for each in plan.running
     ]
@@ -196,7 +196,7 @@ def test_leaving_a_joint_run_is_a_move(case):
     problem = CASES[case]()
     apart = replace(problem, running=held(solved(problem)), sharing=())
     plan = solved(apart)
-    assert verify(apart, plan) == []
+    assert violations_of(apart, plan) == []
     assert all(each.moved for each in plan.running)
 
 
@@ -206,7 +206,7 @@ def test_beginning_to_share_is_a_move():
     alone = solved(replace(problem, sharing=()))
     joining = replace(problem, running=held(alone))
     plan = solved(joining)
-    assert verify(joining, plan) == []
+    assert violations_of(joining, plan) == []
     assert [each.moved for each in plan.running] == [
         each.task == alone.running[0].task for each in plan.running
     ]
@@ -218,12 +218,12 @@ def test_changed_worlds_give_sound_plans():
         problem = with_sharing(random_problem(seed), seed)
         if len(problem.cluster.gpus) > 6:
             continue
-        before = solve(problem, EXACT).plan
+        before = solve_problem(problem, EXACT).plan
         if before is None or not before.joint:
             continue
         changed = with_changes(problem, before, seed)
-        after = solve(changed, EXACT).plan
-        assert after is None or verify(changed, after) == []
+        after = solve_problem(changed, EXACT).plan
+        assert after is None or violations_of(changed, after) == []
 
 
 # ---------------------------------------------------------------- the verifier
@@ -265,13 +265,13 @@ TAMPERED = {
 def test_tampered_plans_are_found(case, code):
     """Whoever claims more than the options of both tasks make is told so."""
     problem = CASES[case]()
-    assert code in {each.code for each in verify(problem, TAMPERED[code](solved(problem)))}
+    assert code in {each.code for each in violations_of(problem, TAMPERED[code](solved(problem)))}
 
 
 def test_sharing_that_is_not_told_is_found():
     """Two tasks on the same GPUs are an error unless the plan says that they share them."""
     problem = turns_problem()
-    codes = {each.code for each in verify(problem, replace(solved(problem), joint=()))}
+    codes = {each.code for each in violations_of(problem, replace(solved(problem), joint=()))}
     assert codes >= {"gpu-shared"}
 
 
@@ -284,7 +284,7 @@ def test_engine_is_in_one_place():
         replace(role, replicas=((GpuId("n0", 3),),)) if role.role == "rollout" else role
         for role in second.roles
     )
-    codes = {each.code for each in verify(problem, with_running(plan, second.task, roles=roles))}
+    codes = {each.code for each in violations_of(problem, with_running(plan, second.task, roles=roles))}
     assert "joint-engine" in codes
 
 
@@ -292,7 +292,9 @@ def test_pool_without_room_for_the_other_state_is_found():
     """Memory is that of both tasks: on a smaller GPU the same plan does not hold."""
     problem = turns_problem()
     plan = solved(problem)
-    codes = {each.code for each in verify(replace(problem, cluster=cluster(2, memory_mib=450.0)), plan)}
+    codes = {
+        each.code for each in violations_of(replace(problem, cluster=cluster(2, memory_mib=450.0)), plan)
+    }
     assert "memory" in codes
 
 
@@ -304,8 +306,8 @@ def test_pool_without_room_for_the_other_state_is_found():
 def test_other_solvers_choose_as_well(case, solver):
     """Rows over candidates of several tasks are the same rows for every solver."""
     problem = CASES[case]()
-    plan = solve(problem, replace(EXACT, solver=solver, deterministic=False)).require_plan()
-    assert verify(problem, plan) == []
+    plan = solve_problem(problem, replace(EXACT, solver=solver, deterministic=False)).require_plan()
+    assert violations_of(problem, plan) == []
     assert plan.certificate.objective == pytest.approx(solved(problem).certificate.objective, rel=NEAR)
 
 
@@ -320,7 +322,7 @@ def test_shared_gpus_are_paid_once(case):
         budget_per_hour=3.0 * gpus,
     )
     plan = solved(priced)
-    assert verify(priced, plan) == []
+    assert violations_of(priced, plan) == []
     assert plan.joint
     assert plan.certificate.cost_per_hour == pytest.approx(3.0 * gpus)
 
@@ -330,7 +332,7 @@ def test_a_third_task_waits_for_what_two_share():
     tasks = (*turns_problem().tasks, replace(task("prose", 5.0, 5.0), weight=0.1))
     problem = replace(turns_problem(), tasks=tasks)
     plan = solved(problem)
-    assert verify(problem, plan) == []
+    assert violations_of(problem, plan) == []
     assert [(each.task, each.code) for each in plan.queued] == [("prose", "worth")]
 
 
@@ -341,7 +343,7 @@ def test_a_task_in_two_sets_runs_in_one():
     sharing = tuple(Sharing(SharingKind.TURNS, pair) for pair in pairs)
     problem = replace(turns_problem(), tasks=tasks, sharing=sharing)
     plan = solved(problem)
-    assert verify(problem, plan) == []
+    assert violations_of(problem, plan) == []
     assert len(plan.joint) == 1
     assert len(plan.queued) == 1
     assert plan.certificate.objective == pytest.approx(best_jointly(problem), rel=NEAR)
@@ -366,7 +368,7 @@ def test_more_configurations_than_the_master_takes_are_refused(monkeypatch):
     """Configuration generation knows no joint tasks, so there is an end, and it is told."""
     monkeypatch.setattr(solve_stages, "_MOST_JOINT", 2)
     with pytest.raises(WorkloadError, match="too many ways"):
-        solve(turns_problem(), EXACT)
+        solve_problem(turns_problem(), EXACT)
 
 
 @pytest.mark.parametrize(
@@ -384,10 +386,10 @@ def test_what_holds_for_a_task_alone_is_refused(change, said):
     problem = turns_problem()
     tasks = tuple(replace(each, **change) for each in problem.tasks)
     with pytest.raises(WorkloadError, match=said):
-        solve(replace(problem, tasks=tasks), EXACT)
+        solve_problem(replace(problem, tasks=tasks), EXACT)
 
 
 def test_other_policies_refuse_sharing():
     """Max-min and the others weigh tasks one by one; they say so rather than ignore what was declared."""
     with pytest.raises(WorkloadError, match="max-min"):
-        solve(replace(turns_problem(), policy=Policy.MAX_MIN), EXACT)
+        solve_problem(replace(turns_problem(), policy=Policy.MAX_MIN), EXACT)

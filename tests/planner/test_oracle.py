@@ -19,7 +19,7 @@ from libra_plan.models.parallelism import Layout
 from libra_plan.models.quantities import Estimate, Origin
 from libra_plan.models.topology import Cluster, Gpu, GpuId, Node
 from libra_plan.planner.optimize.base import SolveParams
-from libra_plan.planner.optimize.solve import solve
+from libra_plan.planner.optimize.solve import solve_problem
 from libra_plan.planner.plan import Plan
 from libra_plan.planner.problem import (
     Arrangement,
@@ -33,7 +33,7 @@ from libra_plan.planner.problem import (
     StageOption,
     Task,
 )
-from libra_plan.planner.verify import verify
+from libra_plan.planner.verify import violations_of
 from libra_plan.planner.verify.reference import reference_is_cheap, reference_steps_per_s
 
 pytestmark = pytest.mark.slow
@@ -44,9 +44,9 @@ EACH = 20  # problems per test
 
 
 def solved(problem: Problem) -> Plan | None:
-    plan = solve(problem, EXACT).plan
+    plan = solve_problem(problem, EXACT).plan
     if plan is not None:
-        assert verify(problem, plan) == []
+        assert violations_of(problem, plan) == []
     return plan
 
 

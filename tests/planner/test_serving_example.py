@@ -11,8 +11,8 @@ from libra_plan.models.clusters import cluster_of
 from libra_plan.models.fit import fit_profile
 from libra_plan.models.lengths import sample_lengths
 from libra_plan.models.quantities import Origin
-from libra_plan.planner.optimize.solve import solve
-from libra_plan.planner.pricing import price
+from libra_plan.planner.optimize.solve import solve_problem
+from libra_plan.planner.pricing import price_workload
 from libra_plan.planner.pricing.work import work_of
 from libra_plan.profiles.catalog import load_folder, shipped_folder
 from libra_plan.profiles.schema import Fixed
@@ -34,7 +34,7 @@ def fit(folder):
 
 @pytest.fixture(scope="module")
 def problem(folder, fit):
-    return price(folder, cluster_of(folder.cluster), fit=fit)
+    return price_workload(folder, cluster_of(folder.cluster), fit=fit)
 
 
 def options(problem, task, role):
@@ -70,7 +70,7 @@ def test_memory_of_engines_is_assumed_and_within_their_share(problem):
 
 def test_the_plan_runs_both_evaluations(problem):
     """70B on H200, 32B where it was measured, and nobody waits."""
-    result = solve(problem)
+    result = solve_problem(problem)
     assert result.plan is not None
     assert result.plan.queued == ()
     classes = {
@@ -87,7 +87,7 @@ def test_a_rollout_at_lengths_far_from_the_table_is_refused(folder, fit):
     )
     short = msgspec.structs.replace(task, work_per_step=work)
     changed = replace(folder, workload=msgspec.structs.replace(folder.workload, tasks=(short,)))
-    priced = price(changed, cluster_of(folder.cluster), fit=fit)
+    priced = price_workload(changed, cluster_of(folder.cluster), fit=fit)
     rollout = priced.tasks[0].roles[0]
     assert rollout.options == ()
     assert any("outside what was measured" in line for line in rollout.refusals)

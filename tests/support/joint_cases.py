@@ -10,7 +10,7 @@ from libra_plan.models.topology import Cluster, Gpu, GpuId, Node
 from libra_plan.planner.launchers.build import build_manifest
 from libra_plan.planner.launchers.manifest import Manifest
 from libra_plan.planner.optimize.base import SolveParams
-from libra_plan.planner.optimize.solve import solve
+from libra_plan.planner.optimize.solve import solve_problem
 from libra_plan.planner.plan import Plan
 from libra_plan.planner.problem import (
     Arrangement,
@@ -80,7 +80,7 @@ def engine_problem() -> Problem:
 
 def solved(problem: Problem) -> Plan:
     """Solve to optimality, the same way every time."""
-    plan = solve(problem, EXACT).plan
+    plan = solve_problem(problem, EXACT).plan
     assert plan is not None
     return plan
 
@@ -91,7 +91,8 @@ def held(plan: Plan) -> tuple[IncumbentTask, ...]:
         IncumbentTask(
             running.task,
             tuple(
-                IncumbentRole(role.role, role.choice.layout, role.replicas, role.role) for role in running.roles
+                IncumbentRole(role.role, role.choice.layout, role.replicas, role.role)
+                for role in running.roles
             ),
             tuple(IncumbentWorkers(share.role, share.node, share.workers) for share in running.cpu),
         )

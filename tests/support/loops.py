@@ -14,7 +14,7 @@ from libra_plan.planner.controller.snapshot import LookInputs
 from libra_plan.planner.controller.state import LoopState
 from libra_plan.planner.controller.window import CheckpointAge, Now, Progress, Window
 from libra_plan.planner.optimize.base import SolveParams
-from libra_plan.planner.optimize.solve import solve
+from libra_plan.planner.optimize.solve import solve_problem
 from libra_plan.planner.plan import held_by
 from libra_plan.planner.problem import IncumbentTask, Problem, Task
 from libra_plan.planner.tables import table_cluster, table_task
@@ -42,7 +42,7 @@ def world(
 
 def running_best(problem: Problem) -> Problem:
     """Let the best plan of a problem run."""
-    plan = solve(problem, SolveParams(deterministic=True)).require_plan()
+    plan = solve_problem(problem, SolveParams(deterministic=True)).require_plan()
     return replace(problem, running=held_by(plan))
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from affine_profile import AffineProfile, profile_file
 
 from libra_plan.models.clusters import uniform_cluster
-from libra_plan.planner.pricing import price
+from libra_plan.planner.pricing import price_workload
 from libra_plan.profiles.catalog import LoadedProfile, ProfilesFolder
 from libra_plan.profiles.schema import (
     Fixed,
@@ -69,7 +69,7 @@ def folder_of(*tasks, files=None, points=POINTS, switching=True, path=Path()):
 def price_of(*tasks, cluster=H200, fields=None, **folder_fields):
     """Price with affine profiles; `fields` sets their coefficients."""
     folder = folder_of(*tasks, **folder_fields)
-    return price(folder, cluster, fit=lambda loaded: AffineProfile(loaded.file, **(fields or {})))
+    return price_workload(folder, cluster, fit=lambda loaded: AffineProfile(loaded.file, **(fields or {})))
 
 
 def role_of(problem, name="rollout"):

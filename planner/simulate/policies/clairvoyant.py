@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from libra_plan.models.quantities import Estimate
-from libra_plan.planner.optimize.solve import solve
+from libra_plan.planner.optimize.solve import solve_problem
 from libra_plan.planner.plan import held_by
 from libra_plan.planner.problem import IncumbentTask
 from libra_plan.planner.simulate.placing import PARAMS
@@ -28,7 +28,7 @@ class Clairvoyant:
         """Solve the true problem; keep what runs where that is nearly as good."""
         means = {task.id: _to_come(view, task) for task in view.tasks}
         problem = view.true.problem(view.cluster, means, names(view), view.running)
-        plan = solve(problem, PARAMS).plan
+        plan = solve_problem(problem, PARAMS).plan
         if plan is None:
             return None
         running = dict(plan.certificate.baselines).get("running", 0.0)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from libra_plan.models.topology import GpuId
 from libra_plan.planner.optimize.objective import priced_tasks
-from libra_plan.planner.optimize.solve import solve
+from libra_plan.planner.optimize.solve import solve_problem
 from libra_plan.planner.plan import held_by
 from libra_plan.planner.problem import IncumbentTask
 from libra_plan.planner.simulate.noisy_cost_model import world_cluster
@@ -63,7 +63,7 @@ class LibraRule:
             return now
         problem = view.believed.problem(part, recent(view), [task.id], now)
         kept = priced_tasks(problem, problem)[0].held
-        plan = solve(view.believed.problem(part, recent(view), [task.id]), PARAMS).plan
+        plan = solve_problem(view.believed.problem(part, recent(view), [task.id]), PARAMS).plan
         if plan is None or not kept:
             return now
         before = min(entry.configuration.step_time_s.value for entry in kept)
@@ -75,5 +75,5 @@ def _best(view: View, task: TaskView, works: frozenset[GpuId]) -> tuple[Incumben
     part = part_of(view.cluster, works)
     if not part.nodes:
         return ()
-    plan = solve(view.believed.problem(part, recent(view), [task.id]), PARAMS).plan
+    plan = solve_problem(view.believed.problem(part, recent(view), [task.id]), PARAMS).plan
     return () if plan is None else held_by(plan)

@@ -13,7 +13,7 @@ from libra_plan.planner.controller.reconcile import look
 from libra_plan.planner.controller.snapshot import LookInputs
 from libra_plan.planner.controller.state import LoopState
 from libra_plan.planner.controller.window import CheckpointAge, Load, Now, Progress, Seen, Window
-from libra_plan.planner.optimize.solve import solve
+from libra_plan.planner.optimize.solve import solve_problem
 from libra_plan.planner.plan import held_by
 from libra_plan.planner.problem import IncumbentTask, Problem
 from libra_plan.planner.simulate.noisy_cost_model import elastic_switch_s
@@ -86,7 +86,7 @@ class Ours:
         today = self._problem(view, horizon_s, ahead_s=None)
         problem = self._problem(view, horizon_s, ahead_s=horizon_s / 2.0) if self.settings.forecast else today
         if not (view.running or view.broken):
-            plan = solve(problem, PARAMS).plan  # the first plan, before there is anything to look at
+            plan = solve_problem(problem, PARAMS).plan  # the first plan, before there is anything to look at
             return None if plan is None else held_by(plan)
         now = Now(_BEGAN_S + view.now_s, view.now_s, "boot")
         inputs = LookInputs(problem, rules, now, _window(view, now), today=today)

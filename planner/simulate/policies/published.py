@@ -8,7 +8,7 @@ import numpy as np
 
 from libra_plan.planner.controller.choose import Freedom, choose, plan_of
 from libra_plan.planner.controller.configuration_values import Floats, TaskMarket, market_of
-from libra_plan.planner.optimize.solve import solve
+from libra_plan.planner.optimize.solve import solve_problem
 from libra_plan.planner.plan import held_by
 from libra_plan.planner.problem import IncumbentTask, Policy
 from libra_plan.planner.simulate.placing import PARAMS
@@ -79,5 +79,5 @@ class GavelLike:
         self._next_s = view.now_s + _ROUND_S
         problem = view.believed.problem(view.cluster, recent(view), names(view), view.running)
         tasks = tuple(replace(task, restart_s=0.0) for task in problem.tasks)
-        plan = solve(replace(problem, tasks=tasks, policy=Policy.MAX_MIN), PARAMS).plan
+        plan = solve_problem(replace(problem, tasks=tasks, policy=Policy.MAX_MIN), PARAMS).plan
         return None if plan is None else held_by(plan)

@@ -22,7 +22,7 @@ from libra_plan.planner.configurations.keeping import (
     load_configurations,
 )
 from libra_plan.planner.optimize.base import SolveParams
-from libra_plan.planner.optimize.solve import solve
+from libra_plan.planner.optimize.solve import solve_problem
 from libra_plan.planner.problem import Problem
 from libra_plan.planner.tables import table_cluster, table_task
 
@@ -72,27 +72,27 @@ def test_a_solve_from_kept_configurations_is_the_solve_without(tmp_path: Path) -
     """Same plan, objective and bound; and of a changed workload only the changed task is weighed anew."""
     problem = _problem()
     params = SolveParams(gap=1e-6, deterministic=True)
-    cold = solve(problem, params).require_plan()
+    cold = solve_problem(problem, params).require_plan()
     for found, made in ((0, 5), (5, 0)):
         folder = ConfigurationFolder(tmp_path / "configurations", 10.0)
-        assert solve(problem, replace(params, configurations=folder)).require_plan() == cold
+        assert solve_problem(problem, replace(params, configurations=folder)).require_plan() == cold
         assert (folder.found, folder.made, folder.notes) == (found, made, [])
     tables = {**TABLES, "c": {1: 99.0, 2: 50.0}}
     changed = replace(problem, tasks=(*problem.tasks[:-1], table_task("t4", 2.0, tables)))
     folder = ConfigurationFolder(tmp_path / "configurations", 10.0)
-    plan = solve(changed, replace(params, configurations=folder)).require_plan()
+    plan = solve_problem(changed, replace(params, configurations=folder)).require_plan()
     assert (folder.found, folder.made) == (4, 1)
-    assert plan == solve(changed, params).require_plan()
+    assert plan == solve_problem(changed, params).require_plan()
 
 
 def test_a_lost_node_changes_no_key_that_it_could_not_matter_to(tmp_path: Path) -> None:
     """On a large cluster a failure must not make every task's configurations anew; weights and names never do."""
     problem = _problem(gpus=400)
-    solve(problem, SolveParams(configurations=ConfigurationFolder(tmp_path, 10.0)))
+    solve_problem(problem, SolveParams(configurations=ConfigurationFolder(tmp_path, 10.0)))
     fewer = replace(problem, cluster=table_cluster(392, 8))
     fewer = replace(fewer, tasks=tuple(replace(each, id=f"x{each.id}", weight=7.0) for each in fewer.tasks))
     folder = ConfigurationFolder(tmp_path, 10.0)
-    solve(fewer, SolveParams(configurations=folder))
+    solve_problem(fewer, SolveParams(configurations=folder))
     assert (folder.found, folder.made) == (5, 0)
 
 
@@ -101,7 +101,7 @@ def test_damaged_configurations_are_told_and_made_anew(damage: str, tmp_path: Pa
     """Nothing that is read is believed without its digest, nor beyond the options the task has now."""
     problem = _problem(1)
     params = SolveParams(gap=1e-6)
-    solve(problem, replace(params, configurations=ConfigurationFolder(tmp_path, 10.0)))
+    solve_problem(problem, replace(params, configurations=ConfigurationFolder(tmp_path, 10.0)))
     (entry,) = tmp_path.iterdir()
     data = entry.read_bytes()
     other = configurations_of(table_task("o", 1.0, {"a": {64: 1.0}, "z": {32: 1.0}}), table_cluster(256, 64))
@@ -115,12 +115,12 @@ def test_damaged_configurations_are_told_and_made_anew(damage: str, tmp_path: Pa
         }[damage]
     )
     folder = ConfigurationFolder(tmp_path, 10.0)
-    plan = solve(problem, replace(params, configurations=folder)).require_plan()
-    assert plan == solve(problem, params).require_plan()
+    plan = solve_problem(problem, replace(params, configurations=folder)).require_plan()
+    assert plan == solve_problem(problem, params).require_plan()
     assert (folder.found, folder.made) == (0, 1)
     assert str(entry) in folder.notes[0]
     again = ConfigurationFolder(tmp_path, 10.0)
-    solve(problem, replace(params, configurations=again))
+    solve_problem(problem, replace(params, configurations=again))
     assert (again.found, again.notes) == (1, [])
 
 
@@ -128,17 +128,17 @@ def test_the_folder_stays_within_its_size(tmp_path: Path) -> None:
     """What was used last stays; a folder nobody may write costs the time it would have saved, no more."""
     problem = _problem()
     folder = ConfigurationFolder(tmp_path, 10.0)
-    solve(problem, SolveParams(configurations=folder))
+    solve_problem(problem, SolveParams(configurations=folder))
     files = sorted(tmp_path.iterdir())
     for age, path in enumerate(files):
         os.utime(path, (1000.0 - age, 1000.0 - age))
-    solve(replace(problem, tasks=problem.tasks[:1]), SolveParams(configurations=folder))
+    solve_problem(replace(problem, tasks=problem.tasks[:1]), SolveParams(configurations=folder))
     (used,) = [path for path in files if path.stat().st_mtime > 1000.0]
     folder.most_mib = 1.5 * max(path.stat().st_size for path in files) / 2**20
     folder.trim()
     assert list(tmp_path.iterdir()) == [used]
     nowhere = ConfigurationFolder(Path("/proc/nowhere"), 10.0)
-    assert solve(problem, SolveParams(configurations=nowhere)).plan is not None
+    assert solve_problem(problem, SolveParams(configurations=nowhere)).plan is not None
 
 
 def test_a_key_stands_for_all_code_that_configurations_come_from() -> None:

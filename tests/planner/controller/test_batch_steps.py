@@ -19,7 +19,7 @@ from libra_plan.planner.controller.batch_steps import (
 )
 from libra_plan.planner.controller.policy import TrustPolicy
 from libra_plan.planner.controller.window import BatchStep
-from libra_plan.planner.pricing import price
+from libra_plan.planner.pricing import price_workload
 from libra_plan.planner.problem import Problem
 from libra_plan.profiles.catalog import ProfilesFolder, load_folder, load_profile, shipped_folder
 from libra_plan.profiles.schema import Fixed, RoleSpec, TaskSpec, WorkloadFile, WorkSpec
@@ -46,7 +46,7 @@ def priced():
 
     def made(given: WorkloadFile) -> Problem:
         folder: ProfilesFolder = replace(whole, workload=given, profiles={NAME: profile})
-        return price(folder, cluster)
+        return price_workload(folder, cluster)
 
     return made
 

@@ -13,7 +13,7 @@ from libra_plan.planner.controller.policy import ElasticPolicy, ElasticTask, Rep
 from libra_plan.planner.controller.window import Load
 from libra_plan.planner.problem import Arrangement, Coupling, CouplingKind, Problem, Task
 from libra_plan.planner.tables import table_task
-from libra_plan.planner.verify import verify
+from libra_plan.planner.verify import violations_of
 
 SPEC = ElasticTask(training="train", rollout="rollout")
 
@@ -63,7 +63,7 @@ def test_a_unit_shifts_after_looks_in_a_row() -> None:
     assert looked.decision.rung is Rung.ELASTIC
     assert split(loop) == (3, 5)
     assert looked.decision.plan is not None
-    assert verify(looked.problem, looked.decision.plan) == []
+    assert violations_of(looked.problem, looked.decision.plan) == []
     assert any("elastic" in note for note in looked.decision.notes)
 
 
@@ -157,7 +157,7 @@ def test_a_replica_joins_on_gpus_that_nobody_holds() -> None:
     assert looked.decision.moves[0].after == "join-rollout"
     assert (looked.decision.moves[0].gpus_before, looked.decision.moves[0].gpus_after) == (8, 9)
     assert looked.decision.plan is not None
-    assert verify(looked.problem, looked.decision.plan) == []
+    assert violations_of(looked.problem, looked.decision.plan) == []
     loop.looks(6)
     assert sum(split(loop)) == 10
 

@@ -42,7 +42,7 @@ from libra_plan.planner.controller.window import (
 )
 from libra_plan.planner.problem import IncumbentTask, Quota
 from libra_plan.planner.problem import Policy as Objective
-from libra_plan.planner.verify import verify
+from libra_plan.planner.verify import violations_of
 
 
 def test_an_unchanged_world_is_left_alone() -> None:
@@ -78,7 +78,7 @@ def test_an_adopted_plan_is_verified_and_beats_what_runs() -> None:
     assert decision.plan is not None
     assert decision.net is not None
     assert decision.net > 0
-    assert verify(looked.problem, decision.plan) == []
+    assert violations_of(looked.problem, decision.plan) == []
 
 
 def test_the_switch_has_to_pay_within_the_horizon() -> None:

@@ -28,7 +28,7 @@ from libra_plan.planner.launchers.build import build_manifest
 from libra_plan.planner.launchers.document import placements_of
 from libra_plan.planner.launchers.manifest import Manifest
 from libra_plan.planner.launchers.store import read_current, write_manifest
-from libra_plan.planner.optimize.solve import solve
+from libra_plan.planner.optimize.solve import solve_problem
 from libra_plan.planner.problem import Problem
 
 EAGER = ReplanPolicy(
@@ -43,7 +43,7 @@ class Site:
         self.folder, self.number = folder, 0
         a, b = scaling("a", 100.0, 0.9, 8), scaling("b", 100.0, 0.9, 8)
         old = world(8, [replace(a, min_gpus=7, max_gpus=7), replace(b, max_gpus=1)])
-        write_manifest(folder, build_manifest(old, solve(old).require_plan(), name="lab"))
+        write_manifest(folder, build_manifest(old, solve_problem(old).require_plan(), name="lab"))
         self.problem = replace(old, tasks=(a, replace(b, weight=9.0)))
         self.seen: tuple[Seen, ...] = ()
         self.batch_steps: tuple[BatchStep, ...] = ()
@@ -172,7 +172,9 @@ def test_a_plan_that_somebody_else_wrote_is_not_written_over(
     monkeypatch.undo()
     parent = read_current(site.folder).manifest
     other: Problem = replace(site.problem, input_digests={"other": "x"})
-    write_manifest(site.folder, build_manifest(other, solve(other).require_plan(), name="lab", parent=parent))
+    write_manifest(
+        site.folder, build_manifest(other, solve_problem(other).require_plan(), name="lab", parent=parent)
+    )
     notes = runner.recover(site.folder, store)
     assert "another plan" in notes[0]
     assert store.looks()[0].outcome == "superseded"
@@ -244,7 +246,7 @@ def test_the_best_plan_is_kept_by_the_runner(tmp_path: Path) -> None:
     """A folder with the best plan: the manifest's bytes stay as they are."""
     problem = running_best(world(4, [scaling("a", 100.0, 0.7, 4)]))
     bare = replace(problem, running=())
-    write_manifest(tmp_path, build_manifest(bare, solve(bare).require_plan(), name="lab"))
+    write_manifest(tmp_path, build_manifest(bare, solve_problem(bare).require_plan(), name="lab"))
     before = (tmp_path / "manifest.json").read_bytes()
     store = StateStore.open(tmp_path / "replan.db")
 

@@ -10,10 +10,10 @@ from random_problems import random_problem
 
 from libra_plan.models.topology import Cluster, Gpu, GpuId, Node
 from libra_plan.planner.explain import CannotRun, Relaxation, cannot_run, relaxed, runs_alone
-from libra_plan.planner.optimize.solve import solve
+from libra_plan.planner.optimize.solve import solve_problem
 from libra_plan.planner.problem import Arrangement, Problem, Role, Task
 from libra_plan.planner.tables import TABLE_CLASS, pipelined, table_cluster, table_role, table_task
-from libra_plan.planner.verify import verify
+from libra_plan.planner.verify import violations_of
 
 
 def stuck(first: int, last: int) -> list[tuple[int, Problem, Task]]:
@@ -40,9 +40,9 @@ def test_every_way_lets_the_task_run() -> None:
         assert told.ways, f"{seed}: {told.text}"
         for way in told.ways:
             changed = alone(problem, task, way.relaxations)
-            plan = solve(changed).plan
+            plan = solve_problem(changed).plan
             assert plan is not None, f"{seed}: {told.text}"
-            assert verify(changed, plan) == []
+            assert violations_of(changed, plan) == []
         assert [way.total for way in told.ways] == sorted(way.total for way in told.ways)
         limits = [{(each.code, each.subject) for each in way.relaxations} for way in told.ways]
         assert not any(one <= other for at, one in enumerate(limits) for other in limits[at + 1 :])
@@ -70,7 +70,9 @@ def test_no_limit_gives_way_further_than_needed() -> None:
             rest = [*told.ways[0].relaxations]
             less = smaller(each)
             rest[number : number + 1] = [] if less is None else [less]
-            assert solve(alone(problem, task, tuple(rest))).plan is None, f"{seed}: {each.text} is too much"
+            assert solve_problem(alone(problem, task, tuple(rest))).plan is None, (
+                f"{seed}: {each.text} is too much"
+            )
             checked += 1
     assert checked > 20
 

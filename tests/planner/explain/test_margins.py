@@ -14,7 +14,7 @@ from libra_plan.planner.explain.margins import gains_of_limits, next_best, one_m
 from libra_plan.planner.optimize.base import SolveParams
 from libra_plan.planner.optimize.objective import candidates_of
 from libra_plan.planner.optimize.placement import place
-from libra_plan.planner.optimize.solve import solve
+from libra_plan.planner.optimize.solve import solve_problem
 from libra_plan.planner.plan import Plan
 from libra_plan.planner.problem import Policy, Problem
 from libra_plan.planner.tables import TABLE_CLASS, table_cluster, table_task
@@ -27,7 +27,7 @@ def linear(name: str, weight: float = 1.0, most: int = 8, **limits: object):
 
 
 def solved(problem: Problem) -> Plan:
-    return solve(problem, EXACT).require_plan()
+    return solve_problem(problem, EXACT).require_plan()
 
 
 def test_a_gpu_is_priced_as_what_it_adds() -> None:
@@ -67,7 +67,7 @@ def test_the_gain_of_a_gpu_is_that_of_solving_again() -> None:
             if first.cpu_cores is not None or first.host_memory_mib is not None:
                 continue
             cluster = replace(problem.cluster, nodes=(*problem.cluster.nodes, node))
-            again = solve(replace(problem, cluster=cluster), EXACT, shares_of=problem).require_plan()
+            again = solve_problem(replace(problem, cluster=cluster), EXACT, shares_of=problem).require_plan()
             gain = again.certificate.objective - plan.certificate.objective
             assert more.gain == pytest.approx(max(0.0, gain), abs=1e-6)
 
@@ -96,9 +96,9 @@ def test_gains_of_limits_are_those_of_solving_again() -> None:
     seen = 0
     for seed in (2, 5, 7, 11, 14):
         problem = random_problem(seed)
-        plan = solve(problem, EXACT).plan
+        plan = solve_problem(problem, EXACT).plan
         for each in gains_of_limits(problem, plan, EXACT) if plan else ():
-            again = solve(relaxed(problem, [each.limit]), EXACT, shares_of=problem).require_plan()
+            again = solve_problem(relaxed(problem, [each.limit]), EXACT, shares_of=problem).require_plan()
             assert again.certificate.objective - plan.certificate.objective == pytest.approx(each.gain)
             seen += 1
     assert seen >= 3
@@ -128,7 +128,7 @@ def test_the_next_best_plan_is_the_best_other_one() -> None:
         combinations = 1
         for each in candidates_of(problem, problem):
             combinations *= len(each.candidates) + 1
-        plan = solve(problem, EXACT).plan
+        plan = solve_problem(problem, EXACT).plan
         if plan is None or combinations > 400:
             continue
         other, known = next_best(problem, plan, EXACT), second_best(problem, plan)
@@ -154,7 +154,7 @@ def test_who_waits_because_it_cannot_run_is_told_what_must_give_way() -> None:
 def test_a_problem_without_a_plan_is_explained_task_by_task() -> None:
     """The message of exit code 3 is made of these."""
     problem = Problem(table_cluster(2), tuple(linear(f"t{n}", most=1, min_gpus=3) for n in range(5)))
-    assert solve(problem, EXACT).plan is None
+    assert solve_problem(problem, EXACT).plan is None
     told = explain_no_plan(problem, 60.0)
     assert [each.task for each in told] == ["t0", "t1", "t2"]
     assert all("lower min_gpus of t" in each.text for each in told)

@@ -11,10 +11,10 @@ import pytest
 from libra_plan.planner.optimize import unscheduled
 from libra_plan.planner.optimize.base import SolveParams
 from libra_plan.planner.optimize.policies import fair_share
-from libra_plan.planner.optimize.solve import solve
+from libra_plan.planner.optimize.solve import solve_problem
 from libra_plan.planner.problem import Deadline, Policy, Problem, Quota
 from libra_plan.planner.tables import table_cluster, table_task
-from libra_plan.planner.verify import verify
+from libra_plan.planner.verify import violations_of
 
 TABLES = {"a": {n: 60.0 / n**0.9 for n in range(1, 9)}, "b": {n: 40.0 / n**0.8 for n in range(1, 9)}}
 
@@ -35,8 +35,8 @@ def test_quotas_hold_when_the_limit_ends_the_first_pass(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(fair_share, "best_sum", out_of_time)
     problem = _teams(6, 16)
-    plan = solve(problem, SolveParams(gap=1e-6)).require_plan()
-    assert verify(problem, plan) == []
+    plan = solve_problem(problem, SolveParams(gap=1e-6)).require_plan()
+    assert violations_of(problem, plan) == []
     assert [each.team for each in plan.certificate.teams] == ["r", "b"]
     assert all(each.worth_at_quota > 0 for each in plan.certificate.teams)
 
@@ -62,8 +62,8 @@ def test_explanations_end_soon_after_the_limit(monkeypatch: pytest.MonkeyPatch) 
         for n in range(30)
     )
     problem = Problem(table_cluster(4), tasks)
-    plan = solve(problem, SolveParams(time_limit_s=1e4), clock=clock).require_plan()
-    assert verify(problem, plan) == []
+    plan = solve_problem(problem, SolveParams(time_limit_s=1e4), clock=clock).require_plan()
+    assert violations_of(problem, plan) == []
     assert len(plan.queued) >= 20
     assert next(asked) <= 3 * unscheduled._WEIGHED
     assert "time" in {each.code for each in plan.queued}
@@ -81,8 +81,8 @@ def test_missed_deadlines_leave_the_plan_its_time() -> None:
         now["s"] += 1.0
         return now["s"]
 
-    plan = solve(problem, SolveParams(gap=1e-6, time_limit_s=85.0), clock=clock).require_plan()
-    assert verify(problem, plan) == []
+    plan = solve_problem(problem, SolveParams(gap=1e-6, time_limit_s=85.0), clock=clock).require_plan()
+    assert violations_of(problem, plan) == []
     told = [each.best_alone_steps_per_s for each in plan.certificate.deadlines]
     assert len(told) == 12
     assert told[0] is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from libra_plan.planner.optimize.solve import solve
+from libra_plan.planner.optimize.solve import solve_problem
 from libra_plan.planner.problem import Problem
 from libra_plan.planner.tables import table_cluster, table_task
 
@@ -19,7 +19,7 @@ def _problem() -> Problem:
 
 def test_both_bounds_are_reported() -> None:
     """HiGHS and OR-Tools have clashed in one process before: then the LP bound silently vanished."""
-    plan = solve(_problem()).require_plan()
+    plan = solve_problem(_problem()).require_plan()
     bounds = dict(plan.certificate.bounds)
     assert set(bounds) == {"lp", "cp-sat"}
     assert plan.certificate.bound == min(bounds.values())

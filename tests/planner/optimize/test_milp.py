@@ -20,10 +20,10 @@ from libra_plan.planner.optimize.base import Backend, SolveParams
 from libra_plan.planner.optimize.constraints import Row
 from libra_plan.planner.optimize.interrupter import Watch
 from libra_plan.planner.optimize.objective import candidates_of
-from libra_plan.planner.optimize.solve import solve
+from libra_plan.planner.optimize.solve import solve_problem
 from libra_plan.planner.problem import Policy, Problem
 from libra_plan.planner.tables import table_cluster, table_task
-from libra_plan.planner.verify import verify
+from libra_plan.planner.verify import violations_of
 
 NEAR = 2e-6  # CP-SAT counts worth in millionths of the largest
 HERE = milp.available_backends()
@@ -38,10 +38,10 @@ def params(backend: Backend, **more: object) -> SolveParams:
 
 
 def objective(problem: Problem, backend: Backend) -> float | None:
-    plan = solve(problem, params(backend)).plan
+    plan = solve_problem(problem, params(backend)).plan
     if plan is None:
         return None
-    assert verify(problem, plan) == []
+    assert violations_of(problem, plan) == []
     assert dict(plan.certificate.bounds)[backend.value] >= plan.certificate.objective * (1 - 1e-9)
     return plan.certificate.objective
 
@@ -65,11 +65,12 @@ def test_all_solvers_move_as_few_tasks(backend: Backend) -> None:
     compared = 0
     for seed in range(700, 710):
         problem = random_problem(seed)
-        plan = solve(problem, params(Backend.CP_SAT)).plan
+        plan = solve_problem(problem, params(Backend.CP_SAT)).plan
         if plan is None:
             continue
         again, best = (
-            solve(with_running(problem, plan, seed), params(each)).plan for each in (backend, Backend.CP_SAT)
+            solve_problem(with_running(problem, plan, seed), params(each)).plan
+            for each in (backend, Backend.CP_SAT)
         )
         moved = [None if each is None else sum(task.moved for task in each.running) for each in (again, best)]
         assert moved[0] == moved[1], seed

@@ -12,7 +12,7 @@ from libra_plan.models.parallelism import Layout
 from libra_plan.models.quantities import Estimate, Origin
 from libra_plan.models.topology import Cluster, Gpu, GpuId, Node
 from libra_plan.planner.optimize.base import SolveParams, TerminationReason
-from libra_plan.planner.optimize.solve import solve
+from libra_plan.planner.optimize.solve import solve_problem
 from libra_plan.planner.plan import Status
 from libra_plan.planner.problem import (
     Coupling,
@@ -25,7 +25,7 @@ from libra_plan.planner.problem import (
     StageOption,
     Task,
 )
-from libra_plan.planner.verify import verify
+from libra_plan.planner.verify import violations_of
 
 CORES = 100.0
 
@@ -66,9 +66,9 @@ def cores_that_just_fit(nodes: int, seed: int) -> Problem:
 def test_a_placement_not_found_in_time_is_no_proof_that_there_is_none(seed: int) -> None:
     """All 45 tasks fit by construction, so no bound may be below 45 and less is not optimal."""
     problem = cores_that_just_fit(15, seed)
-    result = solve(problem, SolveParams(time_limit_s=0.05, deterministic=True))
+    result = solve_problem(problem, SolveParams(time_limit_s=0.05, deterministic=True))
     plan = result.require_plan()
-    assert verify(problem, plan) == []
+    assert violations_of(problem, plan) == []
     assert plan.certificate.bound >= 45.0
     assert (plan.certificate.status is Status.OPTIMAL) == (len(plan.running) == 45)
 
@@ -76,7 +76,7 @@ def test_a_placement_not_found_in_time_is_no_proof_that_there_is_none(seed: int)
 def test_the_splits_made_by_hand_are_rivals_even_where_not_all_of_them_fits() -> None:
     """A search that ends early still has the greedy split, less the tasks that have no room."""
     problem = cores_that_just_fit(15, 4)
-    plan = solve(problem, SolveParams(time_limit_s=0.05, deterministic=True)).require_plan()
+    plan = solve_problem(problem, SolveParams(time_limit_s=0.05, deterministic=True)).require_plan()
     assert dict(plan.certificate.baselines)["greedy"] >= 40.0
     assert plan.certificate.objective >= max(value for _, value in plan.certificate.baselines)
 
@@ -84,7 +84,9 @@ def test_the_splits_made_by_hand_are_rivals_even_where_not_all_of_them_fits() ->
 def test_a_deterministic_solve_ends_by_the_work_it_has_done() -> None:
     """Each of its many solver calls used to have the whole limit for itself."""
     problem = cores_that_just_fit(15, 5)
-    first, second = (solve(problem, SolveParams(time_limit_s=0.05, deterministic=True)) for _ in range(2))
+    first, second = (
+        solve_problem(problem, SolveParams(time_limit_s=0.05, deterministic=True)) for _ in range(2)
+    )
     assert first.plan == second.plan
     # every task that waits is explained without a solve once the work is spent
     assert len(first.require_plan().running) + len(first.require_plan().queued) == 45
@@ -100,15 +102,15 @@ def test_a_task_does_not_stay_on_a_node_that_lost_its_cores() -> None:
     weak, strong = cluster(2, 1).nodes
     changed = Cluster("lab", (replace(weak, cpu_cores=4.0), strong))
     problem = Problem(changed, (task,), running=(held("t", "n0", 0),))
-    plan = solve(problem, SolveParams()).require_plan()
-    assert verify(problem, plan) == []
+    plan = solve_problem(problem, SolveParams()).require_plan()
+    assert violations_of(problem, plan) == []
     assert plan.running[0].gpus == (GpuId("n1", 0),)
 
 
 def test_a_task_that_can_stay_nowhere_on_its_node_waits_for_cores() -> None:
     """With one node only, there is no plan, and the reason is not a defect."""
     problem = Problem(cluster(1, 1, cores=4.0), (one_gpu_task("t", 8.0),), running=(held("t", "n0", 0),))
-    result = solve(problem, SolveParams())
+    result = solve_problem(problem, SolveParams())
     assert result.plan is None
     assert result.termination.reason is TerminationReason.INFEASIBLE
 
@@ -117,9 +119,9 @@ def test_a_task_whose_gpus_are_gone_starts_again_even_when_that_takes_the_whole_
     """A restart of unknown price is charged the horizon; the task must not wait for ever for that."""
     task = one_gpu_task("t", 8.0, restart_s=5000.0)
     problem = Problem(cluster(1, 1), (task,), running=(held("t", "gone", 0),), horizon_s=3600.0)
-    plan = solve(problem, SolveParams()).require_plan()
+    plan = solve_problem(problem, SolveParams()).require_plan()
     assert [running.task for running in plan.running] == ["t"]
-    assert verify(problem, plan) == []
+    assert violations_of(problem, plan) == []
 
 
 def test_a_restart_as_long_as_the_horizon_is_never_made_for_gain() -> None:
@@ -127,7 +129,7 @@ def test_a_restart_as_long_as_the_horizon_is_never_made_for_gain() -> None:
     role = Role("r", "rollout", (option(), replace(option(), replicas=2, time_s=option().time_s.scaled(0.5))))
     task = Task("t", 1.0, (role,), Coupling(CouplingKind.SYNC), restart_s=3600.0)
     problem = Problem(cluster(1, 2), (task,), running=(held("t", "n0", 1),), horizon_s=3600.0)
-    plan = solve(problem, SolveParams()).require_plan()
+    plan = solve_problem(problem, SolveParams()).require_plan()
     assert not plan.running[0].moved
 
 
@@ -138,11 +140,11 @@ def test_tools_of_a_task_that_stays_do_not_move() -> None:
     two = cluster(2, 1, cores=10.0)
     sandboxes = (IncumbentWorkers("env", "n0", 1), IncumbentWorkers("env", "n1", 3))
     now = replace(held("t", "n1", 0), workers=sandboxes)
-    kept = solve(Problem(two, (task,), running=(now,)), SolveParams()).require_plan().running[0]
+    kept = solve_problem(Problem(two, (task,), running=(now,)), SolveParams()).require_plan().running[0]
     assert [(each.role, each.node, each.workers) for each in kept.cpu] == [("env", "n0", 1), ("env", "n1", 3)]
     less = Cluster("lab", (two.nodes[0], replace(two.nodes[1], cpu_cores=2.0)))
     problem = Problem(less, (task,), running=(now,))
-    plan = solve(problem, SolveParams()).require_plan()
-    assert verify(problem, plan) == []
+    plan = solve_problem(problem, SolveParams()).require_plan()
+    assert violations_of(problem, plan) == []
     assert not plan.running[0].moved
     assert {each.node: each.workers for each in plan.running[0].cpu}["n0"] >= 3

@@ -14,10 +14,10 @@ from policy_problems import each_task, held_by, lab, option, problems, task, wit
 from libra_plan.errors import ClusterError
 from libra_plan.planner.optimize import backends
 from libra_plan.planner.optimize.base import Backend, SolveParams
-from libra_plan.planner.optimize.solve import solve
+from libra_plan.planner.optimize.solve import solve_problem
 from libra_plan.planner.plan import Plan
 from libra_plan.planner.problem import Deadline, Policy, Problem, Quota
-from libra_plan.planner.verify import verify
+from libra_plan.planner.verify import violations_of
 
 NEAR = 1e-5
 
@@ -44,9 +44,9 @@ def exact(solver: Backend = Backend.CP_SAT) -> SolveParams:
 
 
 def solved(problem: Problem, solver: Backend = Backend.CP_SAT) -> Plan:
-    plan = solve(problem, exact(solver)).plan
+    plan = solve_problem(problem, exact(solver)).plan
     assert plan is not None
-    assert verify(problem, plan) == []
+    assert violations_of(problem, plan) == []
     return plan
 
 
@@ -105,7 +105,7 @@ def test_removing_a_lower_tier_changes_nothing_above_it(problem: Problem, replan
     for tier in sorted({each.tier for each in problem.tasks})[:-1]:
         above = {each.id for each in problem.tasks if each.tier <= tier}
         running = tuple(held for held in problem.running if held.task in above)
-        alone = solve(replace(only(problem, above), running=running), exact()).plan
+        alone = solve_problem(replace(only(problem, above), running=running), exact()).plan
         kept = {} if alone is None else {each.task: each.configuration for each in alone.running}
         assert {each.task: each.configuration for each in plan.running if each.task in above} == kept
 
@@ -226,11 +226,11 @@ def test_the_budget_is_kept_and_used(problem: Problem, halves: int) -> None:
     budget = halves / 2
     asked = replace(problem, budget_per_hour=budget)
     plans = [runs for runs in every_plan(problem) if cost(problem, runs) <= budget]
-    plan = solve(asked, exact()).plan
+    plan = solve_problem(asked, exact()).plan
     if plan is None:
         assert best(plans) == 0.0
         return
-    assert verify(asked, plan) == []
+    assert violations_of(asked, plan) == []
     told = plan.certificate.cost_per_hour
     assert told is not None
     assert told <= budget
@@ -253,11 +253,11 @@ def test_what_the_budget_does_not_pay_for_waits_for_the_budget() -> None:
     problem = Problem(lab(4), tasks, budget_per_hour=5.0)
     plan = solved(problem)
     assert [each.code for each in plan.queued] == ["budget"]
-    nothing = solve(replace(problem, budget_per_hour=3.0), exact())
+    nothing = solve_problem(replace(problem, budget_per_hour=3.0), exact())
     assert nothing.plan is None
     assert "[budget]" in nothing.termination.detail
     with pytest.raises(ClusterError, match="price of every GPU class"):
-        solve(replace(problem, cluster=lab(4, prices=())), exact())
+        solve_problem(replace(problem, cluster=lab(4, prices=())), exact())
 
 
 # ---------------------------------------------------------------- deadlines
@@ -361,7 +361,7 @@ def test_every_queued_task_runs_one_day(problem: Problem, policy: Policy) -> Non
     missing, waited, running = able(problem), dict.fromkeys(problem.task_of, 0.0), ()
     for _ in range(60):
         now = tuple(replace(each, waited_s=waited[each.id]) for each in tasks)
-        plan = solve(replace(problem, tasks=now, running=running), exact()).require_plan()
+        plan = solve_problem(replace(problem, tasks=now, running=running), exact()).require_plan()
         runs = {each.task for each in plan.running}
         waited = {name: 0.0 if name in runs else seconds + 600.0 for name, seconds in waited.items()}
         missing -= runs

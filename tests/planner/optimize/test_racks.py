@@ -8,9 +8,9 @@ from libra_plan.models.parallelism import Layout
 from libra_plan.models.quantities import Estimate, Origin
 from libra_plan.models.topology import Cluster, Gpu, GpuId, Node
 from libra_plan.planner.optimize.base import SolveParams
-from libra_plan.planner.optimize.solve import solve
+from libra_plan.planner.optimize.solve import solve_problem
 from libra_plan.planner.problem import Coupling, CouplingKind, Problem, Role, StageOption, Task
-from libra_plan.planner.verify import verify
+from libra_plan.planner.verify import violations_of
 
 
 def node(name: str, gpus: int, **where: str) -> Node:
@@ -27,17 +27,17 @@ def test_the_verifier_sees_a_replica_that_leaves_its_domain() -> None:
     """Whole nodes are not enough: those of two domains have no NVLink between them."""
     nodes = tuple(node(name, 2, nvlink_domain=name[0]) for name in ("x0", "x1", "y0", "y1"))
     problem = Problem(Cluster("domains", nodes), (task("t", 4, 1),))
-    plan = solve(problem, SolveParams(gap=0.0)).require_plan()
+    plan = solve_problem(problem, SolveParams(gap=0.0)).require_plan()
     (running,) = plan.running
     crossing = tuple(GpuId(name, at) for name in ("x0", "y0") for at in (0, 1))
     wrong = replace(running, roles=(replace(running.roles[0], replicas=(crossing,)),))
-    assert "straddles" in {found.code for found in verify(problem, replace(plan, running=(wrong,)))}
+    assert "straddles" in {found.code for found in violations_of(problem, replace(plan, running=(wrong,)))}
 
 
 def nodes_of(cluster: Cluster, *tasks: Task) -> dict[str, set[str]]:
     problem = Problem(cluster, tasks)
-    plan = solve(problem, SolveParams(gap=0.0)).require_plan()
-    assert verify(problem, plan) == []
+    plan = solve_problem(problem, SolveParams(gap=0.0)).require_plan()
+    assert violations_of(problem, plan) == []
     return {running.task: {gpu.node for gpu in running.gpus} for running in plan.running}
 
 
@@ -69,6 +69,6 @@ def test_a_wide_replica_does_not_leave_its_domain() -> None:
     found = nodes_of(Cluster("domains", nodes), wide)["t"]
     assert sorted(name[0] for name in found) in (["x", "x", "y", "y"],)
     three = replace(wide, roles=task("t", 4, 3).roles)
-    assert solve(Problem(Cluster("domains", nodes), (three,)), SolveParams()).plan is None
+    assert solve_problem(Problem(Cluster("domains", nodes), (three,)), SolveParams()).plan is None
     together = tuple(replace(each, nvlink_domain="x") for each in nodes)
     assert len(nodes_of(Cluster("domains", together), three)["t"]) == 6

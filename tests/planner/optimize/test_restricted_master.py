@@ -8,9 +8,9 @@ from random_problems import random_problem, with_running
 
 from libra_plan.planner.optimize import backends
 from libra_plan.planner.optimize.base import SolveParams
-from libra_plan.planner.optimize.solve import solve
+from libra_plan.planner.optimize.solve import solve_problem
 from libra_plan.planner.problem import Problem
-from libra_plan.planner.verify import verify
+from libra_plan.planner.verify import violations_of
 
 pytestmark = pytest.mark.slow
 
@@ -18,12 +18,12 @@ EACH = 10
 
 
 def _check(problem: Problem, name: str) -> None:
-    plan = solve(problem, SolveParams(gap=1e-6, time_limit_s=20.0)).plan
+    plan = solve_problem(problem, SolveParams(gap=1e-6, time_limit_s=20.0)).plan
     best = best_throughput(problem)
     if plan is None:
         assert best == 0.0, name
         return
-    assert verify(problem, plan) == [], name
+    assert violations_of(problem, plan) == [], name
     assert plan.certificate.bound >= best * (1 - 1e-9), f"{name}: a better plan than the bound allows"
     assert plan.certificate.objective >= best / (1 + plan.certificate.gap) * (1 - 1e-9), name
 
@@ -42,7 +42,7 @@ def test_a_running_plan_is_among_the_few(first: int, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(backends, "MANY", 0)
     for seed in range(first, first + EACH):
         problem = random_problem(seed)
-        plan = solve(problem, SolveParams(gap=1e-6, time_limit_s=20.0)).plan
+        plan = solve_problem(problem, SolveParams(gap=1e-6, time_limit_s=20.0)).plan
         if plan is None:
             continue
         changed = with_running(problem, plan, seed)

@@ -14,11 +14,11 @@ from libra_plan.planner.optimize.colgen.oracle import Found
 from libra_plan.planner.optimize.colgen.resources import Resources
 from libra_plan.planner.optimize.colgen.search import Limits, optimise, stays
 from libra_plan.planner.optimize.colgen.table import TableOracle
-from libra_plan.planner.optimize.solve import solve
+from libra_plan.planner.optimize.solve import solve_problem
 from libra_plan.planner.plan import Plan
 from libra_plan.planner.problem import Problem
 from libra_plan.planner.tables import table_cluster, table_task
-from libra_plan.planner.verify import verify
+from libra_plan.planner.verify import violations_of
 
 EXACT = SolveParams(gap=1e-6, time_limit_s=20.0)
 WIDE = 0.05
@@ -27,24 +27,24 @@ WIDE = 0.05
 def _without_short_cut(problem: Problem, monkeypatch: pytest.MonkeyPatch) -> Plan | None:
     with monkeypatch.context() as patched:
         patched.setattr(solve_stages, "running_stays", lambda *args, **kwargs: None)
-        return solve(problem, EXACT).plan
+        return solve_problem(problem, EXACT).plan
 
 
 @pytest.mark.parametrize("seed", range(40, 70))
 def test_staying_is_as_good_as_a_full_solve(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever has changed, the answer is worth what the full solve's is, but for the gap allowed."""
     problem = random_problem(seed)
-    first = solve(problem, EXACT).plan
+    first = solve_problem(problem, EXACT).plan
     if first is None:
         return
     changed = with_running(problem, first, seed)
     full = _without_short_cut(changed, monkeypatch)
-    short = solve(changed, replace(EXACT, kept_gap=WIDE)).plan
+    short = solve_problem(changed, replace(EXACT, kept_gap=WIDE)).plan
     if full is None or short is None:
         assert full is None
         assert short is None
         return
-    assert verify(changed, short) == []
+    assert violations_of(changed, short) == []
     assert short.certificate.bound >= full.certificate.objective * (1 - 1e-9)
     assert short.certificate.objective >= full.certificate.objective / (1 + WIDE) - 1e-9
 
@@ -54,14 +54,14 @@ def test_nothing_changed_and_nothing_moves(monkeypatch: pytest.MonkeyPatch) -> N
     tables = {"a": {n: 60.0 / n**0.9 for n in range(1, 9)}, "b": {n: 40.0 / n**0.8 for n in range(1, 9)}}
     tasks = tuple(table_task(f"t{n}", 1.0 + n % 3, tables, restart_s=60.0) for n in range(6))
     problem = Problem(table_cluster(24, 8), tasks)
-    plan = solve(problem, EXACT).require_plan()
+    plan = solve_problem(problem, EXACT).require_plan()
     same = replace(problem, running=with_running(problem, plan, 3).running)
     monkeypatch.setattr(solve_stages, "_focus", lambda *args: pytest.fail("looked for another choice"))
     monkeypatch.setattr(solve_stages, "_baselines", lambda *args: pytest.fail("looked for another choice"))
     assert len(same.running) == len(plan.running)
-    again = solve(same, replace(EXACT, kept_gap=WIDE)).require_plan()
+    again = solve_problem(same, replace(EXACT, kept_gap=WIDE)).require_plan()
     assert not any(task.moved for task in again.running)
-    assert verify(same, again) == []
+    assert violations_of(same, again) == []
     assert again.certificate.objective == pytest.approx(plan.certificate.objective)
 
 

@@ -12,10 +12,10 @@ from libra_plan.planner.optimize.colgen.minrate import Form, MinRateTask
 from libra_plan.planner.optimize.colgen.resources import Resources
 from libra_plan.planner.optimize.colgen.search import Limits, optimise
 from libra_plan.planner.optimize.interrupter import Watch
-from libra_plan.planner.optimize.solve import solve
+from libra_plan.planner.optimize.solve import solve_problem
 from libra_plan.planner.problem import Problem
 from libra_plan.planner.tables import table_cluster, table_task
-from libra_plan.planner.verify import verify
+from libra_plan.planner.verify import violations_of
 
 
 class _StopsAtOnce(Watch):
@@ -37,9 +37,9 @@ def test_a_stopped_solve_over_many_configurations_has_a_plan(
     watch = _StopsAtOnce() if at_once else Watch()
     if not at_once:
         watch.stop()  # before anything was looked at
-    plan = solve(problem, SolveParams(time_limit_s=600.0, watch=watch)).require_plan()
+    plan = solve_problem(problem, SolveParams(time_limit_s=600.0, watch=watch)).require_plan()
     assert watch.stopped
-    assert verify(problem, plan) == []
+    assert violations_of(problem, plan) == []
     assert plan.certificate.bound >= plan.certificate.objective > 0
 
 

@@ -9,7 +9,7 @@ from pricing_cases import H200, role_of
 
 from libra_plan.models.fit import Query, fit_profile
 from libra_plan.models.parallelism import Layout
-from libra_plan.planner.pricing import price
+from libra_plan.planner.pricing import price_workload
 from libra_plan.profiles.catalog import load_folder, shipped_folder
 from libra_plan.profiles.schema import (
     CouplingSpec,
@@ -29,7 +29,7 @@ def shipped():
 def test_the_shipped_workload_prices_every_role_on_one_node(shipped):
     """Out of the box every GPU role has an option for 1 to 8 GPUs, and nothing was refused."""
     folder, fit = shipped
-    problem = price(folder, H200, fit=fit)
+    problem = price_workload(folder, H200, fit=fit)
     for task in problem.tasks:
         for role in task.gpu_roles:
             assert [option.gpus for option in role.options] == list(range(1, 9)), (task.id, role.refusals)
@@ -39,7 +39,7 @@ def test_the_shipped_workload_prices_every_role_on_one_node(shipped):
 def test_shipped_options_fit_and_say_where_their_numbers_come_from(shipped):
     """Peak ≥ static ≥ asleep > 0, inside the GPU's memory, with bounds around the time."""
     folder, fit = shipped
-    for task in price(folder, H200, fit=fit).tasks:
+    for task in price_workload(folder, H200, fit=fit).tasks:
         for option in (option for role in task.gpu_roles for option in role.options):
             assert 143_155.9 >= option.peak_mib >= option.static_mib > option.asleep_mib > 700
             assert option.time_s.low < option.time_s.value < option.time_s.high
@@ -50,7 +50,7 @@ def test_shipped_options_fit_and_say_where_their_numbers_come_from(shipped):
 def test_more_gpus_do_not_slow_a_shipped_role_beyond_luck(shipped):
     """Averaged over orders, times fall with replicas up to the luck of who meets the longest."""
     folder, fit = shipped
-    for task in price(folder, H200, fit=fit).tasks:
+    for task in price_workload(folder, H200, fit=fit).tasks:
         for role in task.gpu_roles:
             times = [option.time_s.value for option in role.options]
             assert all(later < 1.05 * earlier for earlier, later in pairwise(times))
@@ -60,14 +60,14 @@ def test_more_gpus_do_not_slow_a_shipped_role_beyond_luck(shipped):
 def test_the_same_inputs_give_the_same_problem(shipped):
     """Pricing has no hidden randomness: a second run is equal, another seed is not."""
     folder, fit = shipped
-    assert price(folder, H200, fit=fit) == price(folder, H200, fit=fit)
-    assert price(folder, H200, fit=fit).tasks != price(folder, H200, fit=fit, seed=1).tasks
+    assert price_workload(folder, H200, fit=fit) == price_workload(folder, H200, fit=fit)
+    assert price_workload(folder, H200, fit=fit).tasks != price_workload(folder, H200, fit=fit, seed=1).tasks
 
 
 def test_shipped_restart_is_start_save_and_load(shipped):
     """The agent task saves and loads the actor's state and loads two sets of 7B weights."""
     folder, fit = shipped
-    task = price(folder, H200, fit=fit).task_of["agent-7b"]
+    task = price_workload(folder, H200, fit=fit).task_of["agent-7b"]
     actor = next(role for role in task.roles if role.id == "actor").options[0].host_static_mib / 1024
     weights = 2 * 7_615_616_512 * 2 / 2**30
     expected = 8.32 + actor / 0.7567 + (actor + weights) / 3.9346
@@ -77,7 +77,7 @@ def test_shipped_restart_is_start_save_and_load(shipped):
 def test_the_shipped_reward_model_learns_from_both_of_its_profiles(shipped):
     """Steps measured on two GPUs answer for two GPUs, rather than a law alone."""
     folder, _ = shipped
-    option = role_of(price(folder, H200), "rollout").options[0]
+    option = role_of(price_workload(folder, H200), "rollout").options[0]
     assert any("p95 of the step" in note for note in option.notes)
     (task,) = [task for task in folder.workload.tasks if task.id == "reward-1.5b"]
     names = task.roles[0].profiles
@@ -100,7 +100,7 @@ def test_an_unmeasured_layout_is_priced_with_its_penalty_in_the_notes(shipped):
     )
     task = msgspec.structs.replace(agent, roles=roles, coupling=CouplingSpec())
     asked = replace(folder, workload=msgspec.structs.replace(folder.workload, tasks=(task,)))
-    options = role_of(price(asked, H200, fit=fit, allow_prior=True), "actor").options
+    options = role_of(price_workload(asked, H200, fit=fit, allow_prior=True), "actor").options
     one, tp4, pp2 = (
         next(o for o in options if o.layout == layout and o.replicas == 1)
         for layout in (Layout(), Layout(tp=4), Layout(pp=2))
@@ -110,4 +110,6 @@ def test_an_unmeasured_layout_is_priced_with_its_penalty_in_the_notes(shipped):
     assert any("tp4 was not measured; assumed from tp1" in note for note in tp4.notes)
     assert any("pipeline bubble" in note for note in pp2.notes)
     assert tp4.asleep_mib == pytest.approx(one.asleep_mib + 392.0)
-    assert all(option.layout == Layout() for option in role_of(price(asked, H200, fit=fit), "actor").options)
+    assert all(
+        option.layout == Layout() for option in role_of(price_workload(asked, H200, fit=fit), "actor").options
+    )

@@ -9,7 +9,7 @@ from pricing_cases import ACTOR, H200, REFERENCE, folder_of, price_of, role_of, 
 from libra_plan.models.clusters import uniform_cluster
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.topology import Cluster, GpuId
-from libra_plan.planner.pricing import price
+from libra_plan.planner.pricing import price_workload
 from libra_plan.profiles.schema import (
     LayoutSpec,
 )
@@ -39,7 +39,7 @@ def test_profiles_of_one_stack_join_and_others_are_named():
         seen.append((loaded.file.id, [each.file.id for each in loaded.extra]))
         return AffineProfile(loaded.file)
 
-    problem = price(folder_of(task_of(role), files=files), H200, fit=fit)
+    problem = price_workload(folder_of(task_of(role), files=files), H200, fit=fit)
     assert seen == [("one", ["two"])]
     notes = role_of(problem, "actor").options[0].notes
     assert "other is not used: its software differs from one" in notes
@@ -80,7 +80,7 @@ def test_mixed_cluster_prices_each_class_from_its_own_profile():
     files = [profile_file("score"), profile_file("score", "h100_sxm")]
     folder = folder_of(task_of(role), files=files)
     speeds = {"h200_sxm": 0.007, "h100_sxm": 0.7}
-    problem = price(
+    problem = price_workload(
         folder,
         cluster,
         fit=lambda loaded: AffineProfile(loaded.file, fixed_s=speeds[loaded.file.hardware.gpu_class]),

@@ -10,7 +10,7 @@ from pricing_cases import H200, REFERENCE, ROLLOUT, WORK, folder_of, price_of, r
 
 from libra_plan.errors import ClusterError, WorkloadError
 from libra_plan.models.topology import GpuId
-from libra_plan.planner.pricing import price
+from libra_plan.planner.pricing import price_workload
 from libra_plan.planner.problem import Deadline, Policy, Quota
 from libra_plan.profiles.schema import (
     DeadlineSpec,
@@ -32,13 +32,15 @@ def ahead(history, law=None, **changes):
 
 def ahead_price(task, steps):
     folder = folder_of(task)
-    return price(folder, H200, fit=lambda loaded: AffineProfile(loaded.file), at_steps_ahead=steps)
+    return price_workload(folder, H200, fit=lambda loaded: AffineProfile(loaded.file), at_steps_ahead=steps)
 
 
 def test_task_fields_are_carried_over():
     """Weight, limits, policy, horizon and digests reach the problem unchanged."""
     folder = folder_of(task_of(weight=2.5, min_gpus=2, max_gpus=6, arrangements=("colocated",)))
-    problem = price(folder, H200, policy=Policy.MAX_MIN, fit=lambda loaded: AffineProfile(loaded.file))
+    problem = price_workload(
+        folder, H200, policy=Policy.MAX_MIN, fit=lambda loaded: AffineProfile(loaded.file)
+    )
     (task,) = problem.tasks
     assert (task.weight, task.min_gpus, task.max_gpus) == (2.5, 2, 6)
     assert {each.value for each in task.arrangements} == {"colocated"}
@@ -53,7 +55,7 @@ def test_what_policies_read_is_carried_over():
     quotas = {"red": QuotaSpec(gpus=4, gpus_of_class={"h200_sxm": 2})}
     workload = msgspec.structs.replace(folder.workload, quotas=quotas, aging_s=600.0)
     fit = lambda loaded: AffineProfile(loaded.file)  # noqa: E731
-    problem = price(replace(folder, workload=workload), H200, fit=fit, budget_per_hour=9.0)
+    problem = price_workload(replace(folder, workload=workload), H200, fit=fit, budget_per_hour=9.0)
     (task,) = problem.tasks
     assert (task.tier, task.team, task.deadline, task.waited_s) == (2, "red", Deadline(10, 60), 30.0)
     assert (task.min_steps_per_s, task.latency_first) == (2.0, True)
@@ -135,7 +137,7 @@ def test_traces_are_read_beside_the_workload(tmp_path):
 def test_a_folder_without_workload_cannot_be_priced():
     """Profiles alone say what things cost, not what is to be done."""
     with pytest.raises(WorkloadError, match=r"workload\.yaml"):
-        price(replace(folder_of(), workload=None), H200)
+        price_workload(replace(folder_of(), workload=None), H200)
 
 
 def test_prices_ahead_follow_the_history_of_lengths():

@@ -10,9 +10,9 @@ from random_problems import random_problem, with_running
 
 from libra_plan.models.topology import Cluster
 from libra_plan.planner.optimize.base import SolveParams
-from libra_plan.planner.optimize.solve import solve
+from libra_plan.planner.optimize.solve import solve_problem
 from libra_plan.planner.problem import Problem
-from libra_plan.planner.verify import verify
+from libra_plan.planner.verify import violations_of
 
 PLANNERS_OWN = (
     (Problem, "sharing_now"),
@@ -27,11 +27,11 @@ PLANNERS_OWN = (
 def test_it_asks_nothing_that_the_planner_has_derived(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A plan is verified alike where the planner's derived facts can no longer be asked for."""
     first = random_problem(seed)
-    plan = solve(first, SolveParams(gap=1e-6)).plan
+    plan = solve_problem(first, SolveParams(gap=1e-6)).plan
     if plan is None:
         return
     problem = with_running(first, plan, seed)
-    plan = solve(problem, SolveParams(gap=1e-6)).plan
+    plan = solve_problem(problem, SolveParams(gap=1e-6)).plan
     if plan is None:
         return
 
@@ -44,4 +44,4 @@ def test_it_asks_nothing_that_the_planner_has_derived(seed: int, monkeypatch: py
         monkeypatch.setattr(owner, name, forbidden)
         for each in (problem, problem.cluster):
             each.__dict__.pop(name, None)  # what was asked before is remembered there
-    assert verify(problem, plan) == []
+    assert violations_of(problem, plan) == []

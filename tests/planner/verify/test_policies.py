@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from policy_problems import lab, option, task
 
-from libra_plan.planner.optimize.solve import solve
+from libra_plan.planner.optimize.solve import solve_problem
 from libra_plan.planner.plan import DeadlineSlack, Plan
 from libra_plan.planner.problem import Deadline, Policy, Problem, Quota
-from libra_plan.planner.verify import verify
+from libra_plan.planner.verify import violations_of
 
 
 def problem(policy: Policy) -> Problem:
@@ -26,13 +26,13 @@ def problem(policy: Policy) -> Problem:
 
 def planned(policy: Policy) -> tuple[Problem, Plan]:
     asked = problem(policy)
-    plan = solve(asked).require_plan()
-    assert verify(asked, plan) == []
+    plan = solve_problem(asked).require_plan()
+    assert violations_of(asked, plan) == []
     return asked, plan
 
 
 def codes(asked: Problem, plan: Plan) -> set[str]:
-    return {violation.code for violation in verify(asked, plan)}
+    return {violation.code for violation in violations_of(asked, plan)}
 
 
 def proof(plan: Plan, **changes: Any) -> Plan:

@@ -38,7 +38,7 @@ from libra_plan.planner.problem import (
     StageOption,
     Task,
 )
-from libra_plan.planner.verify import Violation, verify
+from libra_plan.planner.verify import Violation, violations_of
 
 # Two nodes of four GPUs. `rl` trains and scores in turn on n0 (asleep in between) beside a rollout
 # on n1; `eval` has what is left of n1; `idle` needs nine GPUs and waits.
@@ -76,7 +76,9 @@ RL = Task(
 EVALUATE = Task("eval", 1.0, (Role("roll", "rollout", (EVAL,), pinned_gpus=frozenset({GpuId("n1", 3)})),),
                 Coupling(CouplingKind.SYNC))  # fmt: skip
 IDLE = Task("idle", 1.0, (Role("roll", "rollout", (HUGE,)),), Coupling(CouplingKind.SYNC))
-HELD = IncumbentTask("rl", (IncumbentRole("train", Layout(tp=2), ((GpuId("n0", 0), GpuId("n0", 1)),), "train"),))
+HELD = IncumbentTask(
+    "rl", (IncumbentRole("train", Layout(tp=2), ((GpuId("n0", 0), GpuId("n0", 1)),), "train"),)
+)
 PROBLEM = Problem(Cluster("lab", NODES), (RL, EVALUATE, IDLE), running=(HELD,), horizon_s=1000.0)
 
 
@@ -180,7 +182,7 @@ def codes(found: list[Violation]) -> set[str]:
 
 def test_a_valid_plan_has_no_violation() -> None:
     """Everything below changes one thing of this plan, so this plan must hold."""
-    assert verify(PROBLEM, plan()) == []
+    assert violations_of(PROBLEM, plan()) == []
 
 
 VALID = plan()
@@ -240,7 +242,7 @@ TAMPERED: list[tuple[str, Callable[[], Plan]]] = [
 )
 def test_a_plan_that_was_tampered_with_is_caught(code: str, change: Callable[[], Plan]) -> None:
     """A check that nothing trips is not a check: each is shown the one fault it is for."""
-    assert code in codes(verify(PROBLEM, change()))
+    assert code in codes(violations_of(PROBLEM, change()))
 
 
 OTHER_PROBLEMS: list[tuple[str, Callable[[], Problem]]] = [
@@ -272,12 +274,12 @@ OTHER_PROBLEMS: list[tuple[str, Callable[[], Problem]]] = [
 )
 def test_a_plan_of_another_problem_is_caught(code: str, problem: Callable[[], Problem]) -> None:
     """Limits, prices and nodes are read from the problem, never from the plan."""
-    assert code in codes(verify(problem(), plan()))
+    assert code in codes(violations_of(problem(), plan()))
 
 
 def test_nodes_are_checked_to_the_brim() -> None:
     """What just fits must not be called a violation, or the solver would waste a core per node."""
-    assert verify(in_node(cpu_cores=15.0, host_memory_mib=410.0), plan()) == []
+    assert violations_of(in_node(cpu_cores=15.0, host_memory_mib=410.0), plan()) == []
 
 
 def test_a_replica_may_span_nodes_that_it_fills() -> None:
@@ -294,7 +296,9 @@ def test_a_replica_may_span_nodes_that_it_fills() -> None:
 
     def on(*where: GpuId) -> list[Violation]:
         running = RunningTask("wide", configuration, (PlacedRole("roll", choice, (where,)),), (), 1.0)
-        return verify(problem, Plan((running,), (), Certificate("throughput", Status.OPTIMAL, 1.0, 1.0, 0.0)))
+        return violations_of(
+            problem, Plan((running,), (), Certificate("throughput", Status.OPTIMAL, 1.0, 1.0, 0.0))
+        )
 
     assert on(*gpus("m0", 0, 1), *gpus("m2", 0, 1)) == []
     assert codes(on(*gpus("m0", 0, 1), GpuId("m1", 0), GpuId("m2", 0))) == {"straddles"}
@@ -306,10 +310,10 @@ def test_a_task_kept_as_it_is_has_not_moved() -> None:
         "rl", tuple(IncumbentRole(r.role, r.choice.layout, r.replicas, "g") for r in plan().running[0].roles)
     )
     kept = replace(PROBLEM, running=(held,))
-    assert {"moved", "objective"} <= codes(verify(kept, plan()))
+    assert {"moved", "objective"} <= codes(violations_of(kept, plan()))
     worth = 2.0 * 22.0 / 12.5 + 1.0
     proof = replace(plan().certificate, objective=worth, bound=worth, gap=0.0, bounds=(), baselines=())
-    assert verify(kept, replace(in_rl(moved=False), certificate=proof)) == []
+    assert violations_of(kept, replace(in_rl(moved=False), certificate=proof)) == []
 
 
 def test_phases_on_the_same_gpus_keep_what_the_other_phase_left() -> None:
@@ -336,7 +340,9 @@ def test_phases_on_the_same_gpus_keep_what_the_other_phase_left() -> None:
         running = RunningTask("rl", configuration, roles, (), reference / seconds)
         worth = 2.0 * reference / seconds
         proof = Certificate("throughput", Status.OPTIMAL, worth, worth, 0.0)
-        return verify(Problem(Cluster("lab", NODES), (task,), horizon_s=1000.0), Plan((running,), (), proof))
+        return violations_of(
+            Problem(Cluster("lab", NODES), (task,), horizon_s=1000.0), Plan((running,), (), proof)
+        )
 
     reference = 9.5  # alone on all 8 GPUs, every role apart: two steps at most are in its three pools
     assert planned(MemoryMode.SLEEP, 19.0, 950.0, 40.0) == []
@@ -347,11 +353,11 @@ def test_a_role_that_never_pauses_has_its_gpus_to_itself() -> None:
     """An async rollout's price holds alone in its pool; in turns with another role it would drain."""
     stream = Stream(0.1, 0.1)
     beside = in_role(0, 3, options=(replace(ROLL, stream=stream),))
-    assert "mode" not in codes(verify(beside, renamed_option(stream=stream)))
+    assert "mode" not in codes(violations_of(beside, renamed_option(stream=stream)))
     choice = RoleChoice("train", replace(TRAIN, stream=stream))
     running = plan().running[0]
     first, second = running.configuration.phases[0].pools
     pools = (replace(first, choices=(choice, *first.choices[1:])), second)
     roles = (replace(running.roles[0], choice=choice), *running.roles[1:])
     taking_turns = in_rl(configuration=replace(running.configuration, phases=(Phase(pools),)), roles=roles)
-    assert "mode" in codes(verify(in_role(0, 0, options=(choice.option,)), taking_turns))
+    assert "mode" in codes(violations_of(in_role(0, 0, options=(choice.option,)), taking_turns))
