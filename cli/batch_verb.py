@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -129,11 +128,11 @@ def _need(
 ) -> Callable[[int], float]:
     """Bound the memory of each size: as measured, or from the engine's own figures where only times were."""
     from libra_plan.models.batch_memory import engine_need, profile_need
-    from libra_plan.models.fit_cache import cache_folder, cached_fit
+    from libra_plan.models.fit_cache import cached_fit
 
     if loaded.file.phase == "serve":
         return engine_need(loaded.file, lengths_tokens, layout)
-    fitted = cached_fit(loaded.file, loaded.points, folder=cache_folder(os.environ))
+    fitted = cached_fit(loaded)
     return profile_need(fitted, lengths_tokens, layout, dp)
 
 

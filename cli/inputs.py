@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,17 +15,15 @@ from libra_plan.profiles.counting import counted
 
 if TYPE_CHECKING:
     from libra_plan.cli.observed import Observed
-    from libra_plan.models.fit import FittedProfile
     from libra_plan.models.topology import Cluster
     from libra_plan.planner.launchers.manifest import Manifest
     from libra_plan.planner.problem import Problem
-    from libra_plan.profiles.catalog import LoadedProfile, ProfilesFolder
+    from libra_plan.profiles.catalog import ProfilesFolder
     from libra_plan.profiles.schema import ClusterFile, WorkloadFile
 
 __all__ = [
     "ClusterFlags",
     "Inputs",
-    "fitter",
     "read_cluster",
     "read_inputs",
     "read_manifest_at",
@@ -87,7 +84,6 @@ def read_inputs(
         cluster,
         policy=Policy(policy),
         running=() if parent is None else placements_of(parent),
-        fit=fitter(folder, allow_prior),
         seed=seed,
         allow_prior=allow_prior,
         at_steps_ahead=ahead_steps,
@@ -129,28 +125,6 @@ def _with_workload(folder: ProfilesFolder, workload: WorkloadFile) -> ProfilesFo
                 "a task names a profile that is not there", got=name, allowed="a known profile"
             )
     return replace(folder, workload=workload, profiles=profiles)
-
-
-def fitter(folder: ProfilesFolder, allow_prior: bool) -> Callable[[LoadedProfile], FittedProfile]:
-    """Fit profiles through the cache; with `allow_prior` one with too few points leans on other models."""
-    from libra_plan.models.fit import fit_profile
-    from libra_plan.models.fit_cache import cache_folder, cached_fit
-    from libra_plan.models.transfer_sources import prior_donors
-    from libra_plan.profiles.catalog import load_folder, shipped_folder
-
-    cache = cache_folder(os.environ)
-
-    def fit(profile: LoadedProfile) -> FittedProfile:
-        extra = [(each.file, each.points) for each in profile.extra]
-        fitted = cached_fit(profile.file, profile.points, folder=cache, extra=extra)
-        if fitted.layouts or not allow_prior:
-            return fitted
-        known = {**load_folder(shipped_folder()).profiles, **folder.profiles}
-        others = prior_donors(known, profile.file)
-        donors = [cached_fit(each.file, each.points, folder=cache) for each in others]
-        return fit_profile(profile.file, profile.points, donors=donors, extra=extra)
-
-    return fit
 
 
 def set_aside_notes(folder: ProfilesFolder) -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -114,9 +113,9 @@ def _read_folder(profiles: Path) -> tuple[ProfilesFolder, WorkloadFile]:
 
 
 def _fit(profile: LoadedProfile) -> FittedProfile:
-    from libra_plan.models.fit_cache import cache_folder, cached_fit
+    from libra_plan.models.fit_cache import cached_fit
 
-    return cached_fit(profile.file, profile.points, folder=cache_folder(os.environ))
+    return cached_fit(profile)
 
 
 def _planned(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -164,9 +163,9 @@ def _load(path: Path) -> dict[str, LoadedProfile]:
 
 
 def _fit(profile: LoadedProfile) -> FittedProfile:
-    from libra_plan.models.fit_cache import cache_folder, cached_fit
+    from libra_plan.models.fit_cache import cached_fit
 
-    return cached_fit(profile.file, profile.points, folder=cache_folder(os.environ))
+    return cached_fit(profile)
 
 
 def _coefficients(fit_: LayoutFit) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from libra_plan.cli import render
-from libra_plan.cli.inputs import ClusterFlags, Inputs, fitter, read_inputs
+from libra_plan.cli.inputs import ClusterFlags, Inputs, read_inputs
 from libra_plan.cli.move_costs import cost_files
 from libra_plan.cli.observed import read_observed
 
@@ -127,14 +127,17 @@ def _batch_steps(
     sources: Sources, inputs: Inputs, problem: Problem, observed: Observed | None, trust: TrustPolicy
 ) -> list[BatchStep]:
     """Propose micro-batches that fit beside what the monitor sees others hold on each GPU."""
+    from libra_plan.models.fits import fit_folder
     from libra_plan.planner.controller.batch_steps import proposed_steps
     from libra_plan.planner.pricing import price_workload
+
+    fits = fit_folder(inputs.folder, allow_prior=sources.allow_prior)
 
     def priced(workload: WorkloadFile) -> Problem:
         return price_workload(
             replace(inputs.folder, workload=workload),
             inputs.cluster,
-            fit=fitter(inputs.folder, sources.allow_prior),
+            fits=fits,
             seed=sources.seed,
             allow_prior=sources.allow_prior,
             corrections=None if observed is None else observed.file,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -69,11 +68,11 @@ def fit_recordings(
 
 
 def _fitted(name: str) -> FittedProfile:
-    from libra_plan.models.fit_cache import cache_folder, cached_fit
+    from libra_plan.models.fit_cache import cached_fit
     from libra_plan.profiles.catalog import find_profile, load_profile
 
     profile = load_profile(find_profile(name))
-    return cached_fit(profile.file, profile.points, folder=cache_folder(os.environ))
+    return cached_fit(profile)
 
 
 def _placed(text: str | None) -> dict[str, tuple[int, ...]] | int | None:

@@ -11,19 +11,16 @@ import functools
 import hashlib
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
 from libra_plan.models.fit import FittedProfile, fit_profile
+from libra_plan.profiles.catalog import LoadedProfile
 from libra_plan.profiles.home import home_folder
-from libra_plan.profiles.schema import Point, ProfileFile
 
 __all__ = ["cache_folder", "cached_fit", "dump_fit", "fit_key", "load_fit"]
-
-Extra = Sequence[tuple[ProfileFile, Sequence[Point]]]
-"""Further points of the same model and stack, as `fit_profile` takes them."""
 
 
 def cache_folder(environment: Mapping[str, str]) -> Path:
@@ -37,23 +34,26 @@ def cache_folder(environment: Mapping[str, str]) -> Path:
     ) / "libra-plan"
 
 
-def cached_fit(
-    file: ProfileFile, points: Sequence[Point], *, folder: Path | None = None, extra: Extra = ()
-) -> FittedProfile:
-    """Fit a profile, or take the fit from the cache; a cache that cannot be written is no error."""
-    entry = (folder or cache_folder(os.environ)) / "fits" / f"{fit_key(file, points, extra)}.json"
+def cached_fit(profile: LoadedProfile, *, folder: Path | None = None) -> FittedProfile:
+    """Fit a profile with those that join it, or take the fit from the user's cache or another `folder`.
+
+    A cache that cannot be written is no error.
+    """
+    entry = (folder or cache_folder(os.environ)) / "fits" / f"{fit_key(profile)}.json"
     with contextlib.suppress(OSError, msgspec.MsgspecError, ValueError):
         return load_fit(entry.read_bytes())
-    fitted = fit_profile(file, points, extra=extra)
+    fitted = fit_profile(
+        profile.file, profile.points, extra=[(each.file, each.points) for each in profile.extra]
+    )
     with contextlib.suppress(OSError):
         _write(entry, dump_fit(fitted))
     return fitted
 
 
-def fit_key(file: ProfileFile, points: Sequence[Point], extra: Extra = ()) -> str:
-    """Give the SHA-256 of profile, points and code of models, 64 hexadecimal digits."""
+def fit_key(profile: LoadedProfile) -> str:
+    """Return the SHA-256 of profile, points and code of models, 64 hexadecimal digits."""
     digest = hashlib.sha256(_code_digest())
-    everything = [[source, list(own)] for source, own in ((file, points), *extra)]
+    everything = [[each.file, list(each.points)] for each in (profile, *profile.extra)]
     digest.update(msgspec.json.encode(everything, order="deterministic"))
     return digest.hexdigest()
 

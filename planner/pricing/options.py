@@ -35,7 +35,7 @@ def role_options(
             refusals.add(gpu_class, f"the role's profiles were measured on {', '.join(measured)}, not on it")
             continue
         try:
-            stage = stage_of(role, names, work, coupling, prices.profiles, prices.fitted, prices.cluster)
+            stage = stage_of(role, names, work, coupling, prices)
         except RefusedError as refusal:
             refusals.add(gpu_class, refusal)
             continue

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from libra_plan.errors import RefusedError
 from libra_plan.models.fit import FittedProfile
+from libra_plan.models.fits import Fits, fit_name
 from libra_plan.models.sharing import whole_class
 from libra_plan.models.topology import Cluster
 from libra_plan.profiles.catalog import LoadedProfile
@@ -25,10 +26,17 @@ class Prices:
 
     cluster: Cluster
     profiles: Mapping[str, LoadedProfile]
-    fitted: Callable[[LoadedProfile], FittedProfile]
+    fits: Fits
     switching: Mapping[str, SwitchingFile]
     allow_prior: bool = False
     moves: Mapping[str, SwitchPrice] = field(default_factory=dict)
+
+    def fitted(self, profile: LoadedProfile) -> FittedProfile:
+        """Return the fit of a profile, or raise the refusal to fit it."""
+        found = self.fits[fit_name(profile)]
+        if isinstance(found, RefusedError):
+            raise found
+        return found
 
     def sharing(self, gpu_class: str) -> tuple[SharedRate, ...]:
         """Give what was measured of two processes on one GPU, for the class of a seat."""

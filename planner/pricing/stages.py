@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from libra_plan.errors import RefusedError
 from libra_plan.models.fit import FittedProfile
+from libra_plan.models.fits import JoinedProfile, by_phase
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.ranks import ranks_note
 from libra_plan.models.scoring_stage import scoring_cost
 from libra_plan.models.topology import Cluster
 from libra_plan.models.training_stage import StageCost, training_cost
-from libra_plan.planner.pricing.joining import Joined, by_phase
+from libra_plan.planner.pricing.prices import Prices
 from libra_plan.planner.pricing.replicas import largest_node
 from libra_plan.planner.pricing.rollout_stage import Rollout
 from libra_plan.planner.pricing.stage import Pricer, Stage, batch_tokens, shortest_tokens
@@ -34,15 +35,14 @@ def stage_of(
     names: Iterable[str],
     work: TaskWork,
     coupling: Coupling,
-    profiles: Mapping[str, LoadedProfile],
-    fitted: Callable[[LoadedProfile], FittedProfile],
-    cluster: Cluster,
+    prices: Prices,
 ) -> Stage:
     """Make the stage of a role from its profiles of one GPU class."""
-    of_phase = by_phase([profiles[name] for name in names])
+    of_phase = by_phase([prices.profiles[name] for name in names])
+    cluster = prices.cluster
     writes = role.id in work.verdicts  # a judge that answers in words
     if role.kind == "rollout" or writes:
-        return _rollout(role, of_phase, work, coupling, fitted, cluster)
+        return _rollout(role, of_phase, work, coupling, prices)
     phase = "train" if role.kind in TRAINING else "score"
     if phase not in of_phase:
         raise RefusedError(
@@ -55,17 +55,16 @@ def stage_of(
     if phase == "train":
         spans = len(cluster.nodes) > 1
         notes = (*notes, *(between_racks_note(cluster) if spans else ()))
-        return _Training(fitted(loaded), loaded, work, role, cluster, notes)
-    return _Scoring(fitted(loaded), loaded, work, role, notes)
+        return _Training(prices.fitted(loaded), loaded, work, role, cluster, notes)
+    return _Scoring(prices.fitted(loaded), loaded, work, role, notes)
 
 
 def _rollout(
     role: RoleSpec,
-    of_phase: Mapping[str, Joined],
+    of_phase: Mapping[str, JoinedProfile],
     work: TaskWork,
     coupling: Coupling,
-    fitted: Callable[[LoadedProfile], FittedProfile],
-    cluster: Cluster,
+    prices: Prices,
 ) -> Rollout:
     writes = role.id in work.verdicts
     decode = of_phase.get("decode") or of_phase.get("serve")
@@ -75,11 +74,11 @@ def _rollout(
     score = of_phase.get("score")
     notes = (*decode.notes, *work.notes)
     if role.kind == "rollout":
-        notes = (*notes, *handover_note(cluster, decode.profile))
+        notes = (*notes, *handover_note(prices.cluster, decode.profile))
     return Rollout(
-        fitted(decode.profile),
+        prices.fitted(decode.profile),
         decode.profile,
-        None if score is None else fitted(score.profile),
+        None if score is None else prices.fitted(score.profile),
         1.0 if score is None else shortest_tokens(score.profile.points),
         0.0 if score is None else batch_tokens(score.profile.points),
         orders,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from libra_plan.errors import WorkloadError
 from libra_plan.models.clusters import resolve_gpu
 from libra_plan.models.corrections_file import CorrectionsFile
-from libra_plan.models.fit import FittedProfile, fit_profile
+from libra_plan.models.fits import Fits, fit_folder
+from libra_plan.models.sharing import whole_class
 from libra_plan.models.topology import Cluster
 from libra_plan.planner.pricing.corrected import corrected_role, corrected_sharing
 from libra_plan.planner.pricing.joint import priced_sharing
@@ -28,7 +29,7 @@ from libra_plan.planner.problem import (
     Role,
     Task,
 )
-from libra_plan.profiles.catalog import LoadedProfile, ProfilesFolder
+from libra_plan.profiles.catalog import ProfilesFolder
 from libra_plan.profiles.schema import RoleSpec, TaskSpec, Trace, WorkloadFile
 from libra_plan.profiles.switch_costs import SwitchPrice
 from libra_plan.profiles.traces import read_trace
@@ -43,7 +44,7 @@ def price_workload(
     *,
     policy: Policy = Policy.THROUGHPUT,
     running: tuple[IncumbentTask, ...] = (),
-    fit: Callable[[LoadedProfile], FittedProfile] | None = None,
+    fits: Fits | None = None,
     seed: int = 0,
     allow_prior: bool = False,
     at_steps_ahead: int | None = None,
@@ -53,7 +54,7 @@ def price_workload(
 ) -> Problem:
     """Price every task of a folder's workload on a cluster.
 
-    `fit` turns a loaded profile into its model (default: fit it now); each profile is fitted once.
+    `fits` holds the fitted profiles by name (default: `fit_folder` of this folder).
     `seed` sets the order in which trajectories meet prompts and replicas. `allow_prior` lets models
     answer outside what was measured, with wider bounds. `at_steps_ahead` prices the step so many
     steps from now, with responses as long as each task's `history_tokens` foretell. `corrections`
@@ -62,8 +63,10 @@ def price_workload(
     """
     if folder.workload is None:
         raise WorkloadError("the folder has no workload.yaml", got=str(folder.path), way_out="write one")
-    made = _once(fit or _fit_now)
-    prices = Prices(cluster, folder.profiles, made, folder.switching, allow_prior, moves or {})
+    if fits is None:
+        classes = {whole_class(each) for each in cluster.gpu_classes}
+        fits = fit_folder(folder, gpu_classes=classes, allow_prior=allow_prior)
+    prices = Prices(cluster, folder.profiles, fits, folder.switching, allow_prior, moves or {})
     horizon_s = folder.workload.horizon_s
     works = {
         spec.id: work_of(spec, _traces(spec, folder), seed, at_steps_ahead) for spec in folder.workload.tasks
@@ -87,25 +90,6 @@ def _quotas(workload: WorkloadFile) -> tuple[Quota, ...]:
     return tuple(
         Quota(team, quota.gpus, tuple(quota.gpus_of_class.items())) for team, quota in workload.quotas.items()
     )
-
-
-def _fit_now(profile: LoadedProfile) -> FittedProfile:
-    return fit_profile(
-        profile.file, profile.points, extra=[(each.file, each.points) for each in profile.extra]
-    )
-
-
-def _once(fit: Callable[[LoadedProfile], FittedProfile]) -> Callable[[LoadedProfile], FittedProfile]:
-    """Fit each profile once, whatever joins it counted in."""
-    made: dict[tuple[str, ...], FittedProfile] = {}
-
-    def fitted(profile: LoadedProfile) -> FittedProfile:
-        key = (profile.file.id, *(each.file.id for each in profile.extra))
-        if key not in made:
-            made[key] = fit(profile)
-        return made[key]
-
-    return fitted
 
 
 def _task(

@@ -1,5 +1,7 @@
 import subprocess
 import sys
+from dataclasses import replace
+from pathlib import Path
 
 from affine_profile import profile_file
 from fitting import GRID, points_of
@@ -7,9 +9,11 @@ from fitting import GRID, points_of
 from libra_plan.models import fit_cache
 from libra_plan.models.fit import Query, fit_profile
 from libra_plan.models.fit_cache import cache_folder, cached_fit, dump_fit, fit_key, load_fit
+from libra_plan.profiles.catalog import LoadedProfile
 
 FILE = profile_file("decode")
 POINTS = points_of()
+LOADED = LoadedProfile(FILE, tuple(POINTS), Path())
 
 
 def test_a_stored_fit_answers_like_the_fit():
@@ -25,35 +29,37 @@ def test_a_stored_fit_answers_like_the_fit():
 
 def test_a_second_fit_comes_from_the_cache(tmp_path):
     """The entry that was written is the one that is read, and nothing else lies about."""
-    first = cached_fit(FILE, POINTS, folder=tmp_path)
+    first = cached_fit(LOADED, folder=tmp_path)
     entries = list((tmp_path / "fits").iterdir())
-    assert [entry.name for entry in entries] == [f"{fit_key(FILE, POINTS)}.json"]
-    assert cached_fit(FILE, POINTS, folder=tmp_path) == first
+    assert [entry.name for entry in entries] == [f"{fit_key(LOADED)}.json"]
+    assert cached_fit(LOADED, folder=tmp_path) == first
 
 
 def test_damaged_entries_are_ignored_and_written_again(tmp_path):
     """A truncated or edited cache must not change a plan, nor stop one."""
-    first = cached_fit(FILE, POINTS, folder=tmp_path)
+    first = cached_fit(LOADED, folder=tmp_path)
     (entry,) = (tmp_path / "fits").iterdir()
     whole = entry.read_bytes()
     for damage in (b"", b"{}", whole[:-20], whole.replace(b"0.005", b"0.006")):
         entry.write_bytes(damage)
-        assert cached_fit(FILE, POINTS, folder=tmp_path) == first
+        assert cached_fit(LOADED, folder=tmp_path) == first
         assert entry.read_bytes() == whole
 
 
 def test_other_points_have_another_key():
     """One changed row must not be answered from the old fit."""
-    assert fit_key(FILE, POINTS) != fit_key(FILE, POINTS[:-1])
-    assert fit_key(FILE, POINTS) != fit_key(profile_file("decode", name="other"), POINTS)
-    assert fit_key(FILE, POINTS) == fit_key(profile_file("decode"), points_of(grid=list(GRID)))
+    assert fit_key(LOADED) != fit_key(replace(LOADED, points=LOADED.points[:-1]))
+    assert fit_key(LOADED) != fit_key(replace(LOADED, file=profile_file("decode", name="other")))
+    assert fit_key(LOADED) == fit_key(
+        LoadedProfile(profile_file("decode"), tuple(points_of(grid=list(GRID))), Path())
+    )
 
 
 def test_a_cache_that_cannot_be_written_is_no_error(tmp_path):
     """Read-only homes are common in containers."""
     blocked = tmp_path / "file"
     blocked.write_text("not a folder")
-    assert cached_fit(FILE, POINTS, folder=blocked).layouts
+    assert cached_fit(LOADED, folder=blocked).layouts
 
 
 def test_the_folder_follows_the_environment(tmp_path):
@@ -86,6 +92,6 @@ def test_a_key_stands_for_all_code_of_models(monkeypatch, tmp_path):
     for text in ("A = 1\n", "A = 2\n"):
         (tmp_path / "states.py").write_text(text)
         fit_cache._code_digest.cache_clear()
-        keys.append(fit_key(FILE, POINTS))
+        keys.append(fit_key(LOADED))
     fit_cache._code_digest.cache_clear()
     assert keys[0] != keys[1]

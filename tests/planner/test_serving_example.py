@@ -5,13 +5,14 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from pricing_cases import fits_with
 
 from libra_plan.errors import WorkloadError
 from libra_plan.models.clusters import cluster_of
 from libra_plan.models.fit import fit_profile
 from libra_plan.models.lengths import sample_lengths
 from libra_plan.models.quantities import Origin
-from libra_plan.planner.optimize.solve import solve_problem
+from libra_plan.planner.optimize.solve import solve
 from libra_plan.planner.pricing import price_workload
 from libra_plan.planner.pricing.work import work_of
 from libra_plan.profiles.catalog import load_folder, shipped_folder
@@ -27,14 +28,14 @@ def folder():
 
 
 @pytest.fixture(scope="module")
-def fit(folder):
-    fits = {name: fit_profile(each.file, each.points) for name, each in folder.profiles.items()}
-    return lambda loaded: fits[loaded.file.id]
+def fits(folder):
+    made = {name: fit_profile(each.file, each.points) for name, each in folder.profiles.items()}
+    return fits_with(folder, lambda loaded: made[loaded.file.id])
 
 
 @pytest.fixture(scope="module")
-def problem(folder, fit):
-    return price_workload(folder, cluster_of(folder.cluster), fit=fit)
+def problem(folder, fits):
+    return price_workload(folder, cluster_of(folder.cluster), fits=fits)
 
 
 def options(problem, task, role):
@@ -70,7 +71,7 @@ def test_memory_of_engines_is_assumed_and_within_their_share(problem):
 
 def test_the_plan_runs_both_evaluations(problem):
     """70B on H200, 32B where it was measured, and nobody waits."""
-    result = solve_problem(problem)
+    result = solve(problem)
     assert result.plan is not None
     assert result.plan.queued == ()
     classes = {
@@ -79,7 +80,7 @@ def test_the_plan_runs_both_evaluations(problem):
     assert classes == {"eval-70b": {"h200_sxm"}, "eval-32b": {"h100_sxm"}}
 
 
-def test_a_rollout_at_lengths_far_from_the_table_is_refused(folder, fit):
+def test_a_rollout_at_lengths_far_from_the_table_is_refused(folder, fits):
     """Prompts of 64 tokens and answers of 32 lie octaves outside what was measured."""
     task = folder.workload.tasks[0]
     work = msgspec.structs.replace(
@@ -87,7 +88,7 @@ def test_a_rollout_at_lengths_far_from_the_table_is_refused(folder, fit):
     )
     short = msgspec.structs.replace(task, work_per_step=work)
     changed = replace(folder, workload=msgspec.structs.replace(folder.workload, tasks=(short,)))
-    priced = price_workload(changed, cluster_of(folder.cluster), fit=fit)
+    priced = price_workload(changed, cluster_of(folder.cluster), fits=fits)
     rollout = priced.tasks[0].roles[0]
     assert rollout.options == ()
     assert any("outside what was measured" in line for line in rollout.refusals)

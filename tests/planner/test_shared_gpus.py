@@ -7,7 +7,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from affine_profile import AffineProfile, profile_file
+from affine_profile import profile_file
+from pricing_cases import affine_fits
 
 from libra_plan.errors import ClusterError, LaunchError, ManifestError, WorkloadError
 from libra_plan.models.clusters import cluster_of, resolve_gpu
@@ -21,12 +22,12 @@ from libra_plan.planner.launchers.build import build_manifest
 from libra_plan.planner.launchers.check import check_manifest
 from libra_plan.planner.launchers.document import placements_of
 from libra_plan.planner.optimize.base import SolveParams
-from libra_plan.planner.optimize.solve import solve_problem
+from libra_plan.planner.optimize.solve import solve
 from libra_plan.planner.plan import Plan
 from libra_plan.planner.pricing import price_workload
 from libra_plan.planner.problem import Problem
 from libra_plan.planner.runtime.host import check_visible
-from libra_plan.planner.verify import violations_of
+from libra_plan.planner.verify import verify
 from libra_plan.profiles import cluster_checks, role_checks
 from libra_plan.profiles.catalog import LoadedProfile, ProfilesFolder, load_folder, shipped_folder
 from libra_plan.profiles.document import Document
@@ -83,12 +84,12 @@ def priced(workload: WorkloadFile = WORKLOAD, *, measured: bool = True) -> Probl
     switching = load_folder(shipped_folder()).switching if measured else {}
     loaded = LoadedProfile(SCORE, POINTS, Path())
     folder = ProfilesFolder(Path(), workload, None, {SCORE.id: loaded}, switching, {})
-    return price_workload(folder, shared_cluster(), fit=lambda loaded: AffineProfile(loaded.file))
+    return price_workload(folder, shared_cluster(), fits=affine_fits(folder))
 
 
 def planned() -> tuple[Problem, Plan]:
     problem = priced()
-    return problem, solve_problem(problem, SolveParams(gap=0.0)).require_plan()
+    return problem, solve(problem, SolveParams(gap=0.0)).require_plan()
 
 
 def test_a_neighbour_takes_what_was_measured() -> None:
@@ -112,7 +113,7 @@ def test_two_tasks_sit_on_one_gpu() -> None:
     problem, plan = planned()
     assert {running.task for running in plan.running} == {"one", "two"}
     assert {gpu for running in plan.running for gpu in running.gpus} == {GpuId("n0", 1007), GpuId("n0", 2007)}
-    assert violations_of(problem, plan) == []
+    assert verify(problem, plan) == []
 
 
 def test_a_role_has_one_replica_there_and_only_with_leave() -> None:
@@ -138,7 +139,7 @@ def test_seats_become_their_card_for_the_launcher() -> None:
         with pytest.raises(ManifestError, match="two tasks share"):
             find_emitter(name).emit(manifest)
     again = replace(problem, running=placements_of(manifest))
-    kept = solve_problem(again, SolveParams(gap=0.0)).require_plan()
+    kept = solve(again, SolveParams(gap=0.0)).require_plan()
     assert not any(running.moved for running in kept.running)
 
     (node,) = manifest.spec.nodes
@@ -168,7 +169,7 @@ def test_the_verifier_sees_two_ranks_on_one_card() -> None:
         blocks=(("h200_sxm.seat", 2, 1),),
     )
     plan = replace(plan, running=(replace(running, configuration=configuration, roles=(both,)),), queued=())
-    assert "gpu-twice" in {violation.code for violation in violations_of(wrong, plan)}
+    assert "gpu-twice" in {violation.code for violation in verify(wrong, plan)}
 
 
 def test_only_low_duty_roles_share_and_no_class_is_named_like_a_seat() -> None:

@@ -7,17 +7,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pricing_cases import fits_with
 
 from libra_plan.models.clusters import uniform_cluster
 from libra_plan.models.fit import fit_profile
 from libra_plan.models.states import adapter_mib
 from libra_plan.planner.optimize.base import SolveParams
-from libra_plan.planner.optimize.solve import solve_problem
+from libra_plan.planner.optimize.solve import solve
 from libra_plan.planner.pricing import price_workload
 from libra_plan.planner.pricing.joint import joint_work
 from libra_plan.planner.pricing.switching import link_gib_per_s, sync_s
 from libra_plan.planner.pricing.work import work_of
-from libra_plan.planner.verify import violations_of
+from libra_plan.planner.verify import verify
 from libra_plan.profiles.catalog import load_folder, shipped_folder
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -35,7 +36,7 @@ def priced(name):
     folder = load_folder(EXAMPLES / name, library=[shipped_folder()])
     cluster = uniform_cluster(4, "h200_sxm", 143_155.9)
     nodes = tuple(replace(node, cpu_cores=96.0, host_memory_mib=2**20) for node in cluster.nodes)
-    return folder, price_workload(folder, replace(cluster, nodes=nodes), fit=fit)
+    return folder, price_workload(folder, replace(cluster, nodes=nodes), fits=fits_with(folder, fit))
 
 
 @pytest.fixture(scope="module")
@@ -45,10 +46,8 @@ def adapters():
 
 def check_pays(problem, least):
     params = SolveParams(deterministic=True)
-    jointly, apart = (
-        solve_problem(each, params).require_plan() for each in (problem, replace(problem, sharing=()))
-    )
-    assert violations_of(problem, jointly) == []
+    jointly, apart = (solve(each, params).require_plan() for each in (problem, replace(problem, sharing=())))
+    assert verify(problem, jointly) == []
     assert len(jointly.joint) == 1
     assert not jointly.queued
     assert jointly.certificate.objective > least * apart.certificate.objective

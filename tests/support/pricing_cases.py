@@ -5,6 +5,7 @@ from pathlib import Path
 from affine_profile import AffineProfile, profile_file
 
 from libra_plan.models.clusters import uniform_cluster
+from libra_plan.models.fits import fit_name, joined_profiles
 from libra_plan.planner.pricing import price_workload
 from libra_plan.profiles.catalog import LoadedProfile, ProfilesFolder
 from libra_plan.profiles.schema import (
@@ -69,7 +70,17 @@ def folder_of(*tasks, files=None, points=POINTS, switching=True, path=Path()):
 def price_of(*tasks, cluster=H200, fields=None, **folder_fields):
     """Price with affine profiles; `fields` sets their coefficients."""
     folder = folder_of(*tasks, **folder_fields)
-    return price_workload(folder, cluster, fit=lambda loaded: AffineProfile(loaded.file, **(fields or {})))
+    return price_workload(folder, cluster, fits=affine_fits(folder, **(fields or {})))
+
+
+def affine_fits(folder, **fields):
+    """Answer for every profile with an affine law."""
+    return fits_with(folder, lambda loaded: AffineProfile(loaded.file, **fields))
+
+
+def fits_with(folder, fit):
+    """Fit what the workload names by `fit`, as `fit_folder` does by the points."""
+    return {fit_name(each): fit(each) for each in joined_profiles(folder)}
 
 
 def role_of(problem, name="rollout"):

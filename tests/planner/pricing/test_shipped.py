@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import msgspec
 import pytest
-from pricing_cases import H200, role_of
+from pricing_cases import H200, fits_with, role_of
 
 from libra_plan.models.fit import Query, fit_profile
 from libra_plan.models.parallelism import Layout
@@ -23,13 +23,13 @@ def shipped():
     folder = load_folder(shipped_folder())
     named = {name for task in folder.workload.tasks for role in task.roles for name in role.profiles}
     fits = {name: fit_profile(folder.profiles[name].file, folder.profiles[name].points) for name in named}
-    return folder, lambda loaded: fits[loaded.file.id]
+    return folder, fits_with(folder, lambda loaded: fits[loaded.file.id])
 
 
 def test_the_shipped_workload_prices_every_role_on_one_node(shipped):
     """Out of the box every GPU role has an option for 1 to 8 GPUs, and nothing was refused."""
-    folder, fit = shipped
-    problem = price_workload(folder, H200, fit=fit)
+    folder, fits = shipped
+    problem = price_workload(folder, H200, fits=fits)
     for task in problem.tasks:
         for role in task.gpu_roles:
             assert [option.gpus for option in role.options] == list(range(1, 9)), (task.id, role.refusals)
@@ -38,8 +38,8 @@ def test_the_shipped_workload_prices_every_role_on_one_node(shipped):
 
 def test_shipped_options_fit_and_say_where_their_numbers_come_from(shipped):
     """Peak ≥ static ≥ asleep > 0, inside the GPU's memory, with bounds around the time."""
-    folder, fit = shipped
-    for task in price_workload(folder, H200, fit=fit).tasks:
+    folder, fits = shipped
+    for task in price_workload(folder, H200, fits=fits).tasks:
         for option in (option for role in task.gpu_roles for option in role.options):
             assert 143_155.9 >= option.peak_mib >= option.static_mib > option.asleep_mib > 700
             assert option.time_s.low < option.time_s.value < option.time_s.high
@@ -49,8 +49,8 @@ def test_shipped_options_fit_and_say_where_their_numbers_come_from(shipped):
 
 def test_more_gpus_do_not_slow_a_shipped_role_beyond_luck(shipped):
     """Averaged over orders, times fall with replicas up to the luck of who meets the longest."""
-    folder, fit = shipped
-    for task in price_workload(folder, H200, fit=fit).tasks:
+    folder, fits = shipped
+    for task in price_workload(folder, H200, fits=fits).tasks:
         for role in task.gpu_roles:
             times = [option.time_s.value for option in role.options]
             assert all(later < 1.05 * earlier for earlier, later in pairwise(times))
@@ -59,15 +59,17 @@ def test_more_gpus_do_not_slow_a_shipped_role_beyond_luck(shipped):
 
 def test_the_same_inputs_give_the_same_problem(shipped):
     """Pricing has no hidden randomness: a second run is equal, another seed is not."""
-    folder, fit = shipped
-    assert price_workload(folder, H200, fit=fit) == price_workload(folder, H200, fit=fit)
-    assert price_workload(folder, H200, fit=fit).tasks != price_workload(folder, H200, fit=fit, seed=1).tasks
+    folder, fits = shipped
+    assert price_workload(folder, H200, fits=fits) == price_workload(folder, H200, fits=fits)
+    assert (
+        price_workload(folder, H200, fits=fits).tasks != price_workload(folder, H200, fits=fits, seed=1).tasks
+    )
 
 
 def test_shipped_restart_is_start_save_and_load(shipped):
     """The agent task saves and loads the actor's state and loads two sets of 7B weights."""
-    folder, fit = shipped
-    task = price_workload(folder, H200, fit=fit).task_of["agent-7b"]
+    folder, fits = shipped
+    task = price_workload(folder, H200, fits=fits).task_of["agent-7b"]
     actor = next(role for role in task.roles if role.id == "actor").options[0].host_static_mib / 1024
     weights = 2 * 7_615_616_512 * 2 / 2**30
     expected = 8.32 + actor / 0.7567 + (actor + weights) / 3.9346
@@ -91,7 +93,7 @@ def test_the_shipped_reward_model_learns_from_both_of_its_profiles(shipped):
 
 def test_an_unmeasured_layout_is_priced_with_its_penalty_in_the_notes(shipped):
     """With priors allowed tp 4 and pp 2 are priced, never in proportion, and the plan says how."""
-    folder, fit = shipped
+    folder, fits = shipped
     agent = next(task for task in folder.workload.tasks if task.id == "agent-7b")
     roles = tuple(
         msgspec.structs.replace(role, layouts=(LayoutSpec(), LayoutSpec(tp=4), LayoutSpec(pp=2)))
@@ -100,7 +102,7 @@ def test_an_unmeasured_layout_is_priced_with_its_penalty_in_the_notes(shipped):
     )
     task = msgspec.structs.replace(agent, roles=roles, coupling=CouplingSpec())
     asked = replace(folder, workload=msgspec.structs.replace(folder.workload, tasks=(task,)))
-    options = role_of(price_workload(asked, H200, fit=fit, allow_prior=True), "actor").options
+    options = role_of(price_workload(asked, H200, fits=fits, allow_prior=True), "actor").options
     one, tp4, pp2 = (
         next(o for o in options if o.layout == layout and o.replicas == 1)
         for layout in (Layout(), Layout(tp=4), Layout(pp=2))
@@ -111,5 +113,6 @@ def test_an_unmeasured_layout_is_priced_with_its_penalty_in_the_notes(shipped):
     assert any("pipeline bubble" in note for note in pp2.notes)
     assert tp4.asleep_mib == pytest.approx(one.asleep_mib + 392.0)
     assert all(
-        option.layout == Layout() for option in role_of(price_workload(asked, H200, fit=fit), "actor").options
+        option.layout == Layout()
+        for option in role_of(price_workload(asked, H200, fits=fits), "actor").options
     )

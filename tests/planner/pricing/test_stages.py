@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import msgspec
 from affine_profile import AffineProfile, profile_file
-from pricing_cases import ACTOR, H200, REFERENCE, folder_of, price_of, role_of, task_of
+from pricing_cases import ACTOR, H200, REFERENCE, fits_with, folder_of, price_of, role_of, task_of
 
 from libra_plan.models.clusters import uniform_cluster
 from libra_plan.models.parallelism import Layout
@@ -39,7 +39,8 @@ def test_profiles_of_one_stack_join_and_others_are_named():
         seen.append((loaded.file.id, [each.file.id for each in loaded.extra]))
         return AffineProfile(loaded.file)
 
-    problem = price_workload(folder_of(task_of(role), files=files), H200, fit=fit)
+    folder = folder_of(task_of(role), files=files)
+    problem = price_workload(folder, H200, fits=fits_with(folder, fit))
     assert seen == [("one", ["two"])]
     notes = role_of(problem, "actor").options[0].notes
     assert "other is not used: its software differs from one" in notes
@@ -80,11 +81,10 @@ def test_mixed_cluster_prices_each_class_from_its_own_profile():
     files = [profile_file("score"), profile_file("score", "h100_sxm")]
     folder = folder_of(task_of(role), files=files)
     speeds = {"h200_sxm": 0.007, "h100_sxm": 0.7}
-    problem = price_workload(
-        folder,
-        cluster,
-        fit=lambda loaded: AffineProfile(loaded.file, fixed_s=speeds[loaded.file.hardware.gpu_class]),
+    fits = fits_with(
+        folder, lambda loaded: AffineProfile(loaded.file, fixed_s=speeds[loaded.file.hardware.gpu_class])
     )
+    problem = price_workload(folder, cluster, fits=fits)
     options = role_of(problem, "reference").options
     first = {name: next(o for o in options if o.gpu_class == name) for name in speeds}
     assert first["h100_sxm"].time_s.value > first["h200_sxm"].time_s.value

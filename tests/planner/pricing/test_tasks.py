@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import msgspec
 import pytest
-from affine_profile import AffineProfile, profile_file
-from pricing_cases import H200, REFERENCE, ROLLOUT, WORK, folder_of, price_of, role_of, task_of
+from affine_profile import profile_file
+from pricing_cases import H200, REFERENCE, ROLLOUT, WORK, affine_fits, folder_of, price_of, role_of, task_of
 
 from libra_plan.errors import ClusterError, WorkloadError
 from libra_plan.models.topology import GpuId
@@ -32,15 +32,13 @@ def ahead(history, law=None, **changes):
 
 def ahead_price(task, steps):
     folder = folder_of(task)
-    return price_workload(folder, H200, fit=lambda loaded: AffineProfile(loaded.file), at_steps_ahead=steps)
+    return price_workload(folder, H200, fits=affine_fits(folder), at_steps_ahead=steps)
 
 
 def test_task_fields_are_carried_over():
     """Weight, limits, policy, horizon and digests reach the problem unchanged."""
     folder = folder_of(task_of(weight=2.5, min_gpus=2, max_gpus=6, arrangements=("colocated",)))
-    problem = price_workload(
-        folder, H200, policy=Policy.MAX_MIN, fit=lambda loaded: AffineProfile(loaded.file)
-    )
+    problem = price_workload(folder, H200, policy=Policy.MAX_MIN, fits=affine_fits(folder))
     (task,) = problem.tasks
     assert (task.weight, task.min_gpus, task.max_gpus) == (2.5, 2, 6)
     assert {each.value for each in task.arrangements} == {"colocated"}
@@ -54,8 +52,9 @@ def test_what_policies_read_is_carried_over():
     folder = folder_of(task_of(min_steps_per_hour=7200.0, latency_first=True, **asks))
     quotas = {"red": QuotaSpec(gpus=4, gpus_of_class={"h200_sxm": 2})}
     workload = msgspec.structs.replace(folder.workload, quotas=quotas, aging_s=600.0)
-    fit = lambda loaded: AffineProfile(loaded.file)  # noqa: E731
-    problem = price_workload(replace(folder, workload=workload), H200, fit=fit, budget_per_hour=9.0)
+    problem = price_workload(
+        replace(folder, workload=workload), H200, fits=affine_fits(folder), budget_per_hour=9.0
+    )
     (task,) = problem.tasks
     assert (task.tier, task.team, task.deadline, task.waited_s) == (2, "red", Deadline(10, 60), 30.0)
     assert (task.min_steps_per_s, task.latency_first) == (2.0, True)
