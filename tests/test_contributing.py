@@ -88,10 +88,10 @@ def test_the_launcher_of_the_guide_is_found_and_emits(copy: Path) -> None:
 ROLE_KIND = """
 from pathlib import Path
 from libra_plan.models.clusters import uniform_cluster
-from libra_plan.planner.pricing import price
+from libra_plan.planner.pricing import price_workload
 from libra_plan.profiles.catalog import load_folder
 
-problem = price(load_folder(Path("profiles")), uniform_cluster(8, "h200_sxm", 143771.0))
+problem = price_workload(load_folder(Path("profiles")), uniform_cluster(8, "h200_sxm", 143771.0))
 roles = {role.kind: role for task in problem.tasks for role in task.roles}
 assert "reference" not in roles, roles.keys()
 assert roles["teacher"].options, roles["teacher"].refusals

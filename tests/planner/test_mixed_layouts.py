@@ -19,10 +19,10 @@ from libra_plan.planner.launchers.build import build_manifest
 from libra_plan.planner.launchers.check import check_manifest
 from libra_plan.planner.launchers.document import placements_of
 from libra_plan.planner.optimize.base import SolveParams
-from libra_plan.planner.optimize.solve import solve
+from libra_plan.planner.optimize.solve import solve_problem
 from libra_plan.planner.pricing import price_workload
 from libra_plan.planner.problem import Problem, StageOption
-from libra_plan.planner.verify import verify
+from libra_plan.planner.verify import violations_of
 from libra_plan.profiles import role_checks
 from libra_plan.profiles.catalog import LoadedProfile, ProfilesFolder, load_folder, shipped_folder
 from libra_plan.profiles.document import Document
@@ -128,11 +128,11 @@ def test_a_predictor_gains_as_much_as_it_knows() -> None:
 def test_a_mix_goes_all_the_way_to_the_launcher_and_stays_where_it_is() -> None:
     """Plan, verifier, manifest, its checks, torchrun's environment, and the running plan read from it."""
     problem = priced(0.0)
-    plan = solve(problem, SolveParams(gap=0.0)).require_plan()
+    plan = solve_problem(problem, SolveParams(gap=0.0)).require_plan()
     (role,) = plan.running[0].roles
     assert role.choice.option.mix
     assert len({layout.tp for layout in role.choice.option.layouts}) > 1
-    assert verify(problem, plan) == []
+    assert violations_of(problem, plan) == []
     manifest = build_manifest(problem, plan, name="mixed")
     assert check_manifest(manifest) == []
     entry = manifest.spec.tasks[0].roles[0]
@@ -141,9 +141,9 @@ def test_a_mix_goes_all_the_way_to_the_launcher_and_stays_where_it_is() -> None:
     assert [kind.tp for kind in entry.mix] == [len(replica) for replica in entry.replicas]
 
     again = replace(problem, running=placements_of(manifest))
-    kept = solve(again, SolveParams(gap=0.0)).require_plan()
+    kept = solve_problem(again, SolveParams(gap=0.0)).require_plan()
     assert not kept.running[0].moved
-    assert verify(again, kept) == []
+    assert violations_of(again, kept) == []
 
     with_command = manifest_with_command(problem, plan)
     files = find_emitter("torchrun").emit(with_command)
@@ -172,14 +172,14 @@ def manifest_with_command(problem: Problem, plan):
 def test_the_verifier_sees_replicas_of_wrong_sizes() -> None:
     """A mix whose replicas are swapped gives a layout another one's GPUs."""
     problem = priced(0.0)
-    plan = solve(problem, SolveParams(gap=0.0)).require_plan()
+    plan = solve_problem(problem, SolveParams(gap=0.0)).require_plan()
     (role,) = plan.running[0].roles
     sizes = [layout.tp for layout in role.choice.option.layouts]
     other = next(at for at, size in enumerate(sizes) if size != sizes[0])
     swapped = list(role.replicas)
     swapped[0], swapped[other] = swapped[other], swapped[0]
     running = replace(plan.running[0], roles=(replace(role, replicas=tuple(swapped)),))
-    codes = {violation.code for violation in verify(problem, replace(plan, running=(running,)))}
+    codes = {violation.code for violation in violations_of(problem, replace(plan, running=(running,)))}
     assert "replica-size" in codes
 
 

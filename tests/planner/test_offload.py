@@ -9,10 +9,10 @@ from affine_profile import profile_file
 from pricing_cases import affine_fits
 
 from libra_plan.models.clusters import uniform_cluster
-from libra_plan.planner.optimize.solve import solve
+from libra_plan.planner.optimize.solve import solve_problem
 from libra_plan.planner.pricing import price_workload
 from libra_plan.planner.problem import Problem
-from libra_plan.planner.verify import verify
+from libra_plan.planner.verify import violations_of
 from libra_plan.profiles.catalog import LoadedProfile, ProfilesFolder
 from libra_plan.profiles.schema import (
     Fixed,
@@ -101,8 +101,8 @@ def test_a_plan_with_offload_verifies_and_keeps_to_the_nodes_host_memory():
     each = options_of(problem)[0].offloaded_host_mib
     for host_mib, most in ((2e6, 8), (2.5 * each, 2)):
         problem = problem_of(("optimizer", "parameters"), host_memory_mib=host_mib)
-        plan = solve(problem).plan
-        assert verify(problem, plan) == []
+        plan = solve_problem(problem).plan
+        assert violations_of(problem, plan) == []
         (running,) = plan.running
         assert running.configuration.gpus == most
         (pool,) = running.configuration.phases[0].pools

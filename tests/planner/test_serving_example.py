@@ -12,7 +12,7 @@ from libra_plan.models.clusters import cluster_of
 from libra_plan.models.fit import fit_profile
 from libra_plan.models.lengths import sample_lengths
 from libra_plan.models.quantities import Origin
-from libra_plan.planner.optimize.solve import solve
+from libra_plan.planner.optimize.solve import solve_problem
 from libra_plan.planner.pricing import price_workload
 from libra_plan.planner.pricing.work import work_of
 from libra_plan.profiles.catalog import load_folder, shipped_folder
@@ -71,7 +71,7 @@ def test_memory_of_engines_is_assumed_and_within_their_share(problem):
 
 def test_the_plan_runs_both_evaluations(problem):
     """70B on H200, 32B where it was measured, and nobody waits."""
-    result = solve(problem)
+    result = solve_problem(problem)
     assert result.plan is not None
     assert result.plan.queued == ()
     classes = {

@@ -22,12 +22,12 @@ from libra_plan.planner.launchers.build import build_manifest
 from libra_plan.planner.launchers.check import check_manifest
 from libra_plan.planner.launchers.document import placements_of
 from libra_plan.planner.optimize.base import SolveParams
-from libra_plan.planner.optimize.solve import solve
+from libra_plan.planner.optimize.solve import solve_problem
 from libra_plan.planner.plan import Plan
 from libra_plan.planner.pricing import price_workload
 from libra_plan.planner.problem import Problem
 from libra_plan.planner.runtime.host import check_visible
-from libra_plan.planner.verify import verify
+from libra_plan.planner.verify import violations_of
 from libra_plan.profiles import cluster_checks, role_checks
 from libra_plan.profiles.catalog import LoadedProfile, ProfilesFolder, load_folder, shipped_folder
 from libra_plan.profiles.document import Document
@@ -89,7 +89,7 @@ def priced(workload: WorkloadFile = WORKLOAD, *, measured: bool = True) -> Probl
 
 def planned() -> tuple[Problem, Plan]:
     problem = priced()
-    return problem, solve(problem, SolveParams(gap=0.0)).require_plan()
+    return problem, solve_problem(problem, SolveParams(gap=0.0)).require_plan()
 
 
 def test_a_neighbour_takes_what_was_measured() -> None:
@@ -113,7 +113,7 @@ def test_two_tasks_sit_on_one_gpu() -> None:
     problem, plan = planned()
     assert {running.task for running in plan.running} == {"one", "two"}
     assert {gpu for running in plan.running for gpu in running.gpus} == {GpuId("n0", 1007), GpuId("n0", 2007)}
-    assert verify(problem, plan) == []
+    assert violations_of(problem, plan) == []
 
 
 def test_a_role_has_one_replica_there_and_only_with_leave() -> None:
@@ -139,7 +139,7 @@ def test_seats_become_their_card_for_the_launcher() -> None:
         with pytest.raises(ManifestError, match="two tasks share"):
             find_emitter(name).emit(manifest)
     again = replace(problem, running=placements_of(manifest))
-    kept = solve(again, SolveParams(gap=0.0)).require_plan()
+    kept = solve_problem(again, SolveParams(gap=0.0)).require_plan()
     assert not any(running.moved for running in kept.running)
 
     (node,) = manifest.spec.nodes
@@ -169,7 +169,7 @@ def test_the_verifier_sees_two_ranks_on_one_card() -> None:
         blocks=(("h200_sxm.seat", 2, 1),),
     )
     plan = replace(plan, running=(replace(running, configuration=configuration, roles=(both,)),), queued=())
-    assert "gpu-twice" in {violation.code for violation in verify(wrong, plan)}
+    assert "gpu-twice" in {violation.code for violation in violations_of(wrong, plan)}
 
 
 def test_only_low_duty_roles_share_and_no_class_is_named_like_a_seat() -> None:

@@ -13,12 +13,12 @@ from libra_plan.models.clusters import uniform_cluster
 from libra_plan.models.fit import fit_profile
 from libra_plan.models.states import adapter_mib
 from libra_plan.planner.optimize.base import SolveParams
-from libra_plan.planner.optimize.solve import solve
+from libra_plan.planner.optimize.solve import solve_problem
 from libra_plan.planner.pricing import price_workload
 from libra_plan.planner.pricing.joint import joint_work
 from libra_plan.planner.pricing.switching import link_gib_per_s, sync_s
 from libra_plan.planner.pricing.work import work_of
-from libra_plan.planner.verify import verify
+from libra_plan.planner.verify import violations_of
 from libra_plan.profiles.catalog import load_folder, shipped_folder
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -46,8 +46,10 @@ def adapters():
 
 def check_pays(problem, least):
     params = SolveParams(deterministic=True)
-    jointly, apart = (solve(each, params).require_plan() for each in (problem, replace(problem, sharing=())))
-    assert verify(problem, jointly) == []
+    jointly, apart = (
+        solve_problem(each, params).require_plan() for each in (problem, replace(problem, sharing=()))
+    )
+    assert violations_of(problem, jointly) == []
     assert len(jointly.joint) == 1
     assert not jointly.queued
     assert jointly.certificate.objective > least * apart.certificate.objective
