@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import difflib
-import errno
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import typer
 
-from libra_plan.errors import InputError, LibraError, Where
+from libra_plan.errors import LibraError
+from libra_plan.profiles.durable import writing
 
 __all__ = ["Interrupted", "UsageFault", "line_of", "printable", "writing"]
 
@@ -21,22 +20,6 @@ UsageFault: Any = next(base for base in typer.BadParameter.__mro__ if base.__nam
 
 class Interrupted(BaseException):
     """The user wants to leave now, without an answer; the text says what came of it."""
-
-
-@contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Turn the operating system's refusal to write at `path` into a message for the user."""
-    try:
-        yield
-    except OSError as problem:
-        if problem.errno == errno.EPIPE:
-            raise
-        raise InputError(
-            "cannot write there",
-            got=problem.strerror or problem,
-            way_out="name a folder that you may write to and that has room",
-            where=Where(printable(path if problem.filename is None else Path(str(problem.filename)))),
-        ) from None
 
 
 def printable(path: Path) -> str:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from libra_plan.cli.node_ranges import node_ranges, node_spans
-from libra_plan.cli.text_table import table_text
 from libra_plan.errors import InputError
+from libra_plan.planner.report.text_table import table_text
 from libra_plan.profiles.counting import counted
 from libra_plan.profiles.units import MIB_PER_GIB
 

@@ -8,8 +8,6 @@ import sys
 import textwrap
 from collections.abc import Collection, Sequence
 
-import typer
-
 __all__ = ["table_text"]
 
 _GAPS = ("  ", " ")
@@ -32,7 +30,7 @@ def table_text(
     header = _lines(columns, widths, right, gap)
     body = [line for row in rows for line in _lines(row, widths, right, gap)]
     if terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb":
-        header = [typer.style(line, bold=True) for line in header]
+        header = [f"\x1b[1m{line}\x1b[0m" for line in header]
     return "\n".join([*header, *body])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from libra_plan.cli.text_table import table_text
+from libra_plan.planner.report.text_table import table_text
 
 words = st.text("abcdefgh×–", min_size=1, max_size=12)
 cells = st.lists(words, max_size=4).map(" ".join)

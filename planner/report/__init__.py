@@ -1,0 +1,1 @@
+"""What people see: tables and pictures as strings. Nothing here prints."""
