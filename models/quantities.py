@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Enum
+from typing import Any, TypeVar
 
-__all__ = ["Estimate", "Origin", "exactly", "total"]
+__all__ = ["Estimate", "Origin", "exactly", "rounded", "total"]
+
+_DIGITS = 12
+T = TypeVar("T")
 
 
 class Origin(str, Enum):
@@ -83,3 +87,22 @@ def total(parts: Iterable[Estimate], unit: str) -> Estimate:
     for part in parts:
         result = result.plus(part)
     return result
+
+
+def rounded(value: T, digits: int = _DIGITS) -> T:
+    """Round a number, or every number in a tuple or a dataclass, to so many significant digits.
+
+    The last bits of NumPy's exp, log and matrix products differ between processors. What is decided on
+    numbers without these bits is decided alike everywhere.
+    """
+    known: Any = value
+    if isinstance(known, float):
+        return type(known)(f"{known:.{digits}g}")  # type: ignore[return-value]
+    if isinstance(known, tuple):
+        return tuple(rounded(each, digits) for each in known)  # type: ignore[return-value]
+    if not is_dataclass(known) or isinstance(known, type):
+        return value
+    old = {field.name: getattr(known, field.name) for field in fields(known) if field.init}
+    new = {name: rounded(each, digits) for name, each in old.items()}
+    made: Any = value if new == old else replace(known, **new)
+    return made  # type: ignore[no-any-return]

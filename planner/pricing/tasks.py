@@ -9,6 +9,7 @@ from libra_plan.errors import WorkloadError
 from libra_plan.models.clusters import resolve_gpu
 from libra_plan.models.corrections_file import CorrectionsFile
 from libra_plan.models.fits import Fits, fit_folder
+from libra_plan.models.quantities import rounded
 from libra_plan.models.sharing import whole_class
 from libra_plan.models.topology import Cluster
 from libra_plan.planner.pricing.corrected import corrected_role, corrected_sharing
@@ -76,7 +77,7 @@ def price_workload(
     )
     specs = {spec.id: spec for spec in folder.workload.tasks}
     sharing = tuple(
-        corrected_sharing(priced_sharing(each, specs, works, prices, seed), corrections)
+        rounded(corrected_sharing(priced_sharing(each, specs, works, prices, seed), corrections))
         for each in folder.workload.sharing
     )
     inputs, quotas = dict(folder.digests), _quotas(folder.workload)
@@ -119,7 +120,7 @@ def _task(
     if handover_s is None:
         arrangements &= {Arrangement.COLOCATED}
         roles = _without_handover(roles, prices.cluster, possible=bool(arrangements))
-    return Task(
+    task = Task(
         spec.id,
         spec.weight,
         roles,
@@ -139,6 +140,7 @@ def _task(
         spec.latency_first,
         spec.waited_s,
     )
+    return rounded(task)  # the same plan on every processor
 
 
 def _coupling(spec: TaskSpec) -> Coupling:
