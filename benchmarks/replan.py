@@ -32,7 +32,6 @@ from libra_plan.planner.controller.runner import World, one_look, recover
 from libra_plan.planner.controller.snapshot import LookInputs
 from libra_plan.planner.controller.state import LoopState
 from libra_plan.planner.controller.state_store import StateStore
-from libra_plan.planner.controller.window import Event, EventKind, Seen
 from libra_plan.planner.launchers.build import build_manifest
 from libra_plan.planner.launchers.document import placements_of
 from libra_plan.planner.launchers.store import read_current, write_manifest
@@ -40,6 +39,7 @@ from libra_plan.planner.optimize.solve import solve_problem
 from libra_plan.planner.plan import held_by
 from libra_plan.planner.problem import IncumbentTask, Problem
 from libra_plan.planner.tables import table_cluster, table_task
+from libra_plan.planner.telemetry.observations import Event, EventKind, ObservedTime
 from libra_plan.planner.verify import violations_of
 
 
@@ -73,7 +73,7 @@ def unchanged(stick: Path, looks: int, folder: Path) -> None:
         seconds[task.task] = next(
             o.time_s.value for o in options if (o.gpu_class, o.gpus) == (name, len(gpus))
         )
-    seen = tuple(Seen(task, "train", value) for task, value in seconds.items())
+    seen = tuple(ObservedTime(task, "train", value) for task, value in seconds.items())
     store, state, memo = StateStore.open(folder / "replan.db"), LoopState(), Memo()
     rules: Counter[str] = Counter()
     moves, cpu = 0, []

@@ -12,7 +12,6 @@ from policies_sia import LEFT_OUT, POWER, TYPES, configs, draw_jobs, read_models
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.quantities import Origin, exactly
 from libra_plan.models.topology import Cluster, Gpu, GpuId, Node
-from libra_plan.planner.controller.window import CheckpointAge, Now, Progress, Seen, Window
 from libra_plan.planner.optimize.objective import priced_tasks
 from libra_plan.planner.problem import (
     Coupling,
@@ -22,6 +21,13 @@ from libra_plan.planner.problem import (
     Role,
     StageOption,
     Task,
+)
+from libra_plan.planner.telemetry.observations import (
+    CheckpointAge,
+    Moment,
+    Observations,
+    ObservedTime,
+    TaskProgress,
 )
 
 Floats = NDArray[np.float64]
@@ -78,11 +84,13 @@ class SiaWorld:
             tasks.append(Task(f"job{job:03}", float(self.weights[job]), (role,), sync, restart_s=restart_s))
         return Problem(sia_cluster(), tuple(tasks), running)
 
-    def seen(self, goodput: Floats) -> tuple[Seen, ...]:
+    def seen(self, goodput: Floats) -> tuple[ObservedTime, ...]:
         """Say what was seen of every job in every configuration."""
         rate = self.rate(goodput)
         return tuple(
-            Seen(f"job{job:03}", "train", float(SECONDS / rate[job, c]), f"{gpus} × tp1", TYPES[kind][0])
+            ObservedTime(
+                f"job{job:03}", "train", float(SECONDS / rate[job, c]), f"{gpus} × tp1", TYPES[kind][0]
+            )
             for job in range(len(goodput))
             for c, (kind, _, gpus) in enumerate(self.columns)
             if not np.isnan(goodput[job, c])
@@ -98,20 +106,22 @@ def sia_cluster() -> Cluster:
     return Cluster("sia", tuple(nodes))
 
 
-def window(problem: Problem, now: Now, seen: tuple[Seen, ...] = (), **more: object) -> Window:
+def window(
+    problem: Problem, now: Moment, seen: tuple[ObservedTime, ...] = (), **more: object
+) -> Observations:
     """Tell that everybody has a fresh checkpoint and gets on, beside what was seen."""
     runs = [held.task for held in problem.running]
-    return Window(
+    return Observations(
         now.wall_s,
         seen,
-        progress=tuple(Progress(task, 10.0) for task in runs),
+        progress=tuple(TaskProgress(task, 10.0) for task in runs),
         checkpoints=tuple(CheckpointAge(task, 60.0) for task in runs),
         **more,  # type: ignore[arg-type]
     )
 
 
-def at(look: int, every_s: float = 60.0) -> Now:
-    return Now(1_800_000_000.0 + look * every_s, 1000.0 + look * every_s, "boot")
+def at(look: int, every_s: float = 60.0) -> Moment:
+    return Moment(1_800_000_000.0 + look * every_s, 1000.0 + look * every_s, "boot")
 
 
 def with_running(problem: Problem, held: tuple[IncumbentTask, ...]) -> Problem:

@@ -22,10 +22,10 @@ from libra_plan.models.topology import GpuId
 from libra_plan.planner.controller.configuration_values import Z90
 from libra_plan.planner.controller.estimators import option_of
 from libra_plan.planner.controller.policy import TrustPolicy
-from libra_plan.planner.controller.window import BatchStep
 from libra_plan.planner.optimize.incumbent import held_configurations
 from libra_plan.planner.pricing.stages import TRAINING
 from libra_plan.planner.problem import IncumbentRole, IncumbentTask, Problem
+from libra_plan.planner.telemetry.observations import BatchStep
 from libra_plan.profiles.document import shown
 from libra_plan.profiles.durable import write_atomically
 from libra_plan.profiles.schema import RoleSpec, TaskSpec, WorkloadFile

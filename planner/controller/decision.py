@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from libra_plan.planner.controller.window import BatchStep, Event
 from libra_plan.planner.plan import Plan
+from libra_plan.planner.telemetry.observations import BatchStep, Event
 
 __all__ = ["Considered", "Decision", "Move", "Rung"]
 

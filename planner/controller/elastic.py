@@ -17,9 +17,9 @@ from libra_plan.models.quantities import exactly
 from libra_plan.models.topology import GpuId
 from libra_plan.planner.configurations import configurations_of
 from libra_plan.planner.controller.policy import ElasticPolicy, ElasticTask
-from libra_plan.planner.controller.window import Load
 from libra_plan.planner.plan import Configuration, PlacedRole, RoleChoice
 from libra_plan.planner.problem import CouplingKind, IncumbentRole, IncumbentTask, Problem, StageOption, Task
+from libra_plan.planner.telemetry.observations import RoleLoad
 
 __all__ = ["ElasticPools", "Shift", "growth_of", "pools_of", "shift_of"]
 
@@ -150,7 +150,7 @@ def pools_of(problem: Problem, held: IncumbentTask, spec: ElasticTask) -> Elasti
 
 
 def shift_of(
-    problem: Problem, held: IncumbentTask, policy: ElasticPolicy, loads: dict[tuple[str, str], Load]
+    problem: Problem, held: IncumbentTask, policy: ElasticPolicy, loads: dict[tuple[str, str], RoleLoad]
 ) -> Shift | str | None:
     """Say which unit should change over now; a text says why none can, None that none need."""
     spec = policy.tasks[held.task]
@@ -216,7 +216,7 @@ def _free_unit(pair: _Pair, role: IncumbentRole) -> tuple[GpuId, ...] | None:
     return tuple(min(fits, key=len)[:size]) if fits else None
 
 
-def _stale(task: Task, load: Load | None) -> bool:
+def _stale(task: Task, load: RoleLoad | None) -> bool:
     """Tell whether samples are at the staleness bound: more rollout would only be thrown away (A035)."""
     if load is None or load.staleness is None or task.coupling.kind is not CouplingKind.ASYNC:
         return False

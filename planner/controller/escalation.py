@@ -23,9 +23,9 @@ from libra_plan.planner.controller.outcome import Outcome, adopt, keep, prices_b
 from libra_plan.planner.controller.snapshot import Desk
 from libra_plan.planner.controller.state import Pending
 from libra_plan.planner.controller.urgent import left_waiting
-from libra_plan.planner.controller.window import Load
 from libra_plan.planner.plan import Plan, RunningTask
 from libra_plan.planner.problem import IncumbentTask
+from libra_plan.planner.telemetry.observations import RoleLoad
 from libra_plan.planner.verify import violations_of
 
 __all__ = ["batches", "elastic", "tasks_and_roles"]
@@ -75,7 +75,7 @@ def elastic(desk: Desk) -> Outcome:
     return _shifted(desk, best[1], best[0], others)
 
 
-def _shifts(desk: Desk, held: IncumbentTask, loads: dict[tuple[str, str], Load]) -> list[Shift]:
+def _shifts(desk: Desk, held: IncumbentTask, loads: dict[tuple[str, str], RoleLoad]) -> list[Shift]:
     """Propose at most a replica that changes over and one that joins."""
     policy = desk.inputs.policy.elastic
     found = (shift_of(desk.problem, held, policy, loads), growth_of(desk.problem, held, policy))

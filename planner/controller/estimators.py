@@ -14,8 +14,8 @@ from dataclasses import replace
 
 from libra_plan.planner.controller.policy import TrustPolicy
 from libra_plan.planner.controller.state import Tracked
-from libra_plan.planner.controller.window import Seen
 from libra_plan.planner.problem import IncumbentRole, Problem, Role, StageOption, Task
+from libra_plan.planner.telemetry.observations import ObservedTime
 
 __all__ = ["Doubts", "corrected", "doubts_of", "observe", "option_of"]
 
@@ -39,7 +39,7 @@ def option_of(role: Role, held: IncumbentRole, gpu_class: str | None) -> StageOp
 
 
 def observe(
-    tracked: tuple[Tracked, ...], problem: Problem, seen: Iterable[Seen], trust: TrustPolicy
+    tracked: tuple[Tracked, ...], problem: Problem, seen: Iterable[ObservedTime], trust: TrustPolicy
 ) -> tuple[Tracked, ...]:
     """Take in what was seen; observations of what the problem does not offer are left out."""
     known: dict[Key, Tracked] = {(t.task, t.role, t.gpu_class, t.form): t for t in tracked}
@@ -64,7 +64,7 @@ class _Predicted:
         self._held = {(held.task, role.role): role for held in problem.running for role in held.roles}
         self._forms: dict[tuple[str, str], dict[tuple[str, str], float]] = {}
 
-    def of(self, seen: Seen) -> tuple[str, str, float] | None:
+    def of(self, seen: ObservedTime) -> tuple[str, str, float] | None:
         """Give (GPU class, form, predicted seconds); class and form "" for all forms of the role."""
         key = (seen.task, seen.role)
         role = self._roles.get(key)

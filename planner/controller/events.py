@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from libra_plan.models.topology import AbsentGpu, Cluster, GpuId
 from libra_plan.planner.controller.state import LoopState
-from libra_plan.planner.controller.window import Event, EventKind
 from libra_plan.planner.problem import Problem
+from libra_plan.planner.telemetry.observations import Event, EventKind
 
 __all__ = ["ALL_URGENT", "happened", "quota_key", "still_lost", "urgent_tasks", "without"]
 

@@ -10,9 +10,9 @@ from libra_plan.planner.controller.configuration_values import Market, TaskMarke
 from libra_plan.planner.controller.estimators import option_of
 from libra_plan.planner.controller.policy import ReplanPolicy, SafetyPolicy
 from libra_plan.planner.controller.state import LoopState, TaskClock
-from libra_plan.planner.controller.window import EventKind, Load, Window
 from libra_plan.planner.plan import Configuration
 from libra_plan.planner.problem import Problem, Role, Task
+from libra_plan.planner.telemetry.observations import EventKind, Observations, RoleLoad
 
 __all__ = ["Held", "held_back", "imbalanced", "not_safe", "trains", "unsafe_configurations", "with_oom"]
 
@@ -36,7 +36,7 @@ def trains(task: Task) -> bool:
 
 
 def held_back(
-    task: Task, clock: TaskClock, loop_s: float, window: Window | None, policy: ReplanPolicy
+    task: Task, clock: TaskClock, loop_s: float, window: Observations | None, policy: ReplanPolicy
 ) -> Held | None:
     """Say why a running task may not be moved now; None when it may."""
     stays = policy.stay.task_s
@@ -51,7 +51,7 @@ def held_back(
     return not_safe(task, window, policy.safety)
 
 
-def not_safe(task: Task, window: Window | None, safety: SafetyPolicy) -> Held | None:
+def not_safe(task: Task, window: Observations | None, safety: SafetyPolicy) -> Held | None:
     """Say why stopping a task would lose work: its checkpoint is missing, stale or not known (A033)."""
     if not trains(task):
         return None
@@ -70,7 +70,7 @@ def not_safe(task: Task, window: Window | None, safety: SafetyPolicy) -> Held | 
     return None
 
 
-def imbalanced(load: Load) -> bool:
+def imbalanced(load: RoleLoad) -> bool:
     """Tell a role that one GPU works for: more GPUs would rest as well (A038)."""
     if len(load.gpus_busy) < 2:
         return False
@@ -79,7 +79,7 @@ def imbalanced(load: Load) -> bool:
 
 
 def unsafe_configurations(
-    market: Market, window: Window | None, rigid: frozenset[str]
+    market: Market, window: Observations | None, rigid: frozenset[str]
 ) -> tuple[dict[int, frozenset[int]], tuple[str, ...]]:
     """Ban configurations per task: growth of an imbalanced role, another number of ranks where it cannot load.
 
@@ -123,7 +123,7 @@ def _gpus(configuration: Configuration, role: str) -> int:
 
 
 def with_oom(
-    problem: Problem, state: LoopState, window: Window | None, policy: ReplanPolicy
+    problem: Problem, state: LoopState, window: Observations | None, policy: ReplanPolicy
 ) -> tuple[Problem, dict[str, TaskClock]]:
     """Drop the forms that memory ran out in, and those planned with as much, for a time.
 

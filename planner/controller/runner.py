@@ -26,12 +26,12 @@ from libra_plan.planner.controller.reconcile import Looked, look
 from libra_plan.planner.controller.snapshot import LookInputs
 from libra_plan.planner.controller.state import LoopState
 from libra_plan.planner.controller.state_store import StateStore
-from libra_plan.planner.controller.window import Now, Seen, Window
 from libra_plan.planner.launchers.build import build_manifest, says_the_same
 from libra_plan.planner.launchers.document import manifest_to_json
 from libra_plan.planner.launchers.manifest import Manifest
 from libra_plan.planner.launchers.store import CURRENT, read_current, write_manifest
 from libra_plan.planner.problem import Problem
+from libra_plan.planner.telemetry.observations import Moment, Observations, ObservedTime
 from libra_plan.profiles.schema import WorkloadFile
 
 __all__ = ["Report", "World", "one_look", "recover"]
@@ -47,7 +47,7 @@ class World:
     """
 
     problem: Problem
-    window: Window | None
+    window: Observations | None
     workload: WorkloadFile | None = None
     paused: frozenset[str] = frozenset()
     rigid: frozenset[str] = frozenset()
@@ -100,7 +100,7 @@ def one_look(
     store: StateStore,
     sense: Sense,
     policy: ReplanPolicy,
-    now: Callable[[], Now],
+    now: Callable[[], Moment],
     *,
     dry_run: bool = False,
     memo: Memo | None = None,
@@ -168,7 +168,7 @@ def _manifest(looked: Looked, parent: Manifest, workload: WorkloadFile | None) -
     return made
 
 
-def _realised(problem: Problem, window: Window | None) -> tuple[Realised, ...]:
+def _realised(problem: Problem, window: Observations | None) -> tuple[Realised, ...]:
     """Compare what runs with what was predicted: stage seconds of roles that were seen as they run."""
     if window is None:
         return ()
@@ -178,7 +178,7 @@ def _realised(problem: Problem, window: Window | None) -> tuple[Realised, ...]:
         task = problem.task_of.get(held.task)
         roles = {} if task is None else {role.id: role for role in task.gpu_roles}
         for each in held.roles:
-            one: Seen | None = seen.get((held.task, each.role))
+            one: ObservedTime | None = seen.get((held.task, each.role))
             option = option_of(roles[each.role], each, None) if each.role in roles else None
             if one is not None and option is not None:
                 found.append(Realised(held.task, each.role, option.time_s.value, one.seconds))

@@ -17,8 +17,8 @@ from libra_plan.planner.controller.horizon import horizon_s
 from libra_plan.planner.controller.policy import ReplanPolicy
 from libra_plan.planner.controller.record import digest_of, to_bytes
 from libra_plan.planner.controller.state import Clock, LoopState, TaskClock
-from libra_plan.planner.controller.window import Event, EventKind, Now, Window
 from libra_plan.planner.problem import Problem
+from libra_plan.planner.telemetry.observations import Event, EventKind, Moment, Observations
 
 __all__ = ["Desk", "LookInputs", "lay_out", "ticked"]
 
@@ -35,8 +35,8 @@ class LookInputs:
 
     problem: Problem
     policy: ReplanPolicy
-    now: Now
-    window: Window | None = None
+    now: Moment
+    window: Observations | None = None
     paused: frozenset[str] = frozenset()
     rigid: frozenset[str] = frozenset()
     today: Problem | None = None
@@ -51,7 +51,7 @@ class Desk:
     """
 
     inputs: LookInputs
-    window: Window | None
+    window: Observations | None
     telemetry: str | None
     state: LoopState
     problem: Problem
@@ -74,7 +74,7 @@ class Desk:
         return Freedom(frozenset(self.held) | more, self.banned)
 
 
-def ticked(clock: Clock, now: Now, tolerance_s: float) -> tuple[Clock, str | None]:
+def ticked(clock: Clock, now: Moment, tolerance_s: float) -> tuple[Clock, str | None]:
     """Move the loop's clock on; a sentence when the wall clock jumped (A078).
 
     Within one boot the boot's clock counts; across boots the wall clock must do, and only forwards.
@@ -137,7 +137,7 @@ def lay_out(inputs: LookInputs, state: LoopState, clock: Clock, memo: Memo) -> D
     )
 
 
-def _fresh(inputs: LookInputs) -> tuple[Window | None, str | None]:
+def _fresh(inputs: LookInputs) -> tuple[Observations | None, str | None]:
     if inputs.window is None:
         return None, "there is no telemetry"
     age_s = inputs.now.wall_s - inputs.window.until_s
@@ -148,7 +148,7 @@ def _fresh(inputs: LookInputs) -> tuple[Window | None, str | None]:
     return inputs.window, None
 
 
-def _of_what_runs(window: Window, state: LoopState, now: Now) -> Window:
+def _of_what_runs(window: Observations, state: LoopState, now: Moment) -> Observations:
     """Leave out what was seen of tasks before they were placed as they are: it tells of their old form.
 
     A file of observations that nobody wrote anew would otherwise count the same memory that ran out, and
@@ -177,7 +177,7 @@ def _running(problem: Problem) -> list[str]:
 
 
 def _clocks(
-    problem: Problem, state: LoopState, window: Window | None, policy: ReplanPolicy
+    problem: Problem, state: LoopState, window: Observations | None, policy: ReplanPolicy
 ) -> tuple[TaskClock, ...]:
     """Start the clocks of tasks not seen before, and note progress; those of gone tasks are dropped."""
     now = state.clock.loop_s
@@ -211,7 +211,7 @@ def _remember(state: LoopState, problem: Problem, paused: frozenset[str]) -> Loo
 
 
 def _limits(
-    inputs: LookInputs, state: LoopState, window: Window | None, market: Market
+    inputs: LookInputs, state: LoopState, window: Observations | None, market: Market
 ) -> tuple[dict[int, guards.Held], dict[int, frozenset[int]], tuple[str, ...]]:
     """Say which tasks stay as they are, and which configurations nobody may take."""
     banned, notes = guards.unsafe_configurations(market, window, inputs.rigid)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from libra_plan.models.topology import GpuId
-from libra_plan.planner.controller.window import Now
+from libra_plan.planner.telemetry.observations import Moment
 
 __all__ = ["Clock", "LoopState", "Pending", "Stays", "TaskClock", "Tracked"]
 
@@ -34,7 +34,7 @@ class Clock:
     """Seconds the loop has lived through (`loop_s` never goes back) and the last moment it saw."""
 
     loop_s: float = 0.0
-    last: Now | None = None
+    last: Moment | None = None
 
 
 @dataclass(frozen=True, slots=True)

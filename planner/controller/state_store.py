@@ -26,8 +26,8 @@ from libra_plan.planner.controller.record import digest_of, from_bytes, packed, 
 from libra_plan.planner.controller.snapshot import LookInputs
 from libra_plan.planner.controller.state import LoopState
 from libra_plan.planner.controller.store_open import damaged, open_engine
-from libra_plan.planner.controller.window import Now, Window
 from libra_plan.planner.problem import Problem
+from libra_plan.planner.telemetry.observations import Moment, Observations
 
 __all__ = ["LookRow", "StateStore"]
 
@@ -40,8 +40,8 @@ class _Given:
     """A look's inputs without its problem, which many looks share."""
 
     policy: ReplanPolicy
-    now: Now
-    window: Window | None
+    now: Moment
+    window: Observations | None
     paused: frozenset[str]
     rigid: frozenset[str]
     today: str | None

@@ -14,13 +14,13 @@ from plans import plan_of, problem_of, role, running
 from telemetry_cases import gpu, recorder, sample
 
 from libra_plan.cli.inputs import ClusterFlags
-from libra_plan.cli.replan_inputs import Sources, now, window_of
+from libra_plan.cli.replan_inputs import Sources, now, observations_of
 from libra_plan.models.topology import GpuId
 from libra_plan.planner.controller.state import Clock, LoopState, TaskClock
-from libra_plan.planner.controller.window import EventKind
 from libra_plan.planner.launchers.build import build_manifest
 from libra_plan.planner.launchers.document import placements_of
 from libra_plan.planner.runtime.worker import save_complete, step_folder
+from libra_plan.planner.telemetry.observations import EventKind
 from libra_plan.planner.telemetry.sample import GpuState
 from libra_plan.profiles.schema import Fixed, LifecycleSpec, RoleSpec, TaskSpec, WorkloadFile, WorkSpec
 
@@ -51,7 +51,7 @@ class Lab:
             self.folder, ClusterFlags(), self.folder, counters=(self.folder / "telemetry",),
             working_folder=self.folder, **more,
         )  # fmt: skip
-        return window_of(sources, self.workload, self.problem, self.parent, state)
+        return observations_of(sources, self.workload, self.problem, self.parent, state)
 
 
 def line(ago_s: float, **more: object) -> dict[str, object]:
@@ -173,6 +173,17 @@ def test_steps_from_before_a_move_price_no_other_form(tmp_path: Path) -> None:
     assert after is not None
     assert [each.role for each in before.seen] == ["actor"]
     assert after.seen == ()
+
+
+def test_a_window_that_straddles_a_move_prices_no_form(tmp_path: Path) -> None:
+    """It ended after the move, but part of its steps were the old placement's."""
+    lab = Lab(tmp_path)
+    lab.windows(line(5.0), line(2.0, start_s=4998.0 - 20.0, steps=4))
+    state = LoopState(clock=Clock(1000.0, now()), clocks=(TaskClock("t", placed_s=950.0),))
+    found = lab.look(state)
+    assert found is not None
+    assert [(each.role, each.seconds) for each in found.seen] == [("actor", pytest.approx(5.0))]
+    assert [each.steps for each in found.progress] == [4.0]
 
 
 def test_windows_of_an_earlier_generation_say_nothing_of_this_one(tmp_path: Path) -> None:

@@ -12,18 +12,18 @@ from libra_plan.planner.controller.policy import ReplanPolicy
 from libra_plan.planner.controller.reconcile import Looked, look
 from libra_plan.planner.controller.snapshot import LookInputs
 from libra_plan.planner.controller.state import LoopState
-from libra_plan.planner.controller.window import CheckpointAge, Now, Progress, Window
 from libra_plan.planner.optimize.base import SolveParams
 from libra_plan.planner.optimize.solve import solve_problem
 from libra_plan.planner.plan import held_by
 from libra_plan.planner.problem import IncumbentTask, Problem, Task
 from libra_plan.planner.tables import table_cluster, table_task
+from libra_plan.planner.telemetry.observations import CheckpointAge, Moment, Observations, TaskProgress
 
 BEGUN_S = 1_800_000_000.0
 
 
-def at(look_number: float, every_s: float = 60.0) -> Now:
-    return Now(BEGUN_S + look_number * every_s, 1000.0 + look_number * every_s, "boot")
+def at(look_number: float, every_s: float = 60.0) -> Moment:
+    return Moment(BEGUN_S + look_number * every_s, 1000.0 + look_number * every_s, "boot")
 
 
 def scaling(
@@ -46,15 +46,15 @@ def running_best(problem: Problem) -> Problem:
     return replace(problem, running=held_by(plan))
 
 
-def well(problem: Problem, now: Now, **more: object) -> Window:
+def well(problem: Problem, now: Moment, **more: object) -> Observations:
     """Tell that everybody has a fresh checkpoint and gets on."""
     runs = [held.task for held in problem.running]
     fields = {
-        "progress": tuple(Progress(task, 10.0) for task in runs),
+        "progress": tuple(TaskProgress(task, 10.0) for task in runs),
         "checkpoints": tuple(CheckpointAge(task, 60.0) for task in runs),
         **more,
     }
-    return Window(now.wall_s, **fields)
+    return Observations(now.wall_s, **fields)
 
 
 def slower(problem: Problem, factors: Mapping[str, float]) -> Problem:
@@ -116,7 +116,7 @@ class Loop:
         self.state, self.number = LoopState(), 0
         self.all: list[Looked] = []
 
-    def look(self, *, telemetry: bool = True, now: Now | None = None, **window: object) -> Looked:
+    def look(self, *, telemetry: bool = True, now: Moment | None = None, **window: object) -> Looked:
         """Look once; what is decided runs from then on."""
         moment = now or at(self.number)
         seen = well(self.problem, moment, **window) if telemetry else None

@@ -12,7 +12,6 @@ from libra_plan.planner.controller.policy import ElasticTask, ReplanPolicy
 from libra_plan.planner.controller.reconcile import look
 from libra_plan.planner.controller.snapshot import LookInputs
 from libra_plan.planner.controller.state import LoopState
-from libra_plan.planner.controller.window import CheckpointAge, Load, Now, Progress, Seen, Window
 from libra_plan.planner.optimize.solve import solve_problem
 from libra_plan.planner.plan import held_by
 from libra_plan.planner.problem import IncumbentTask, Problem
@@ -21,6 +20,14 @@ from libra_plan.planner.simulate.placing import PARAMS
 from libra_plan.planner.simulate.policies.known import by_forecast, names, recent
 from libra_plan.planner.simulate.policies.limits import without_mixes, without_sharing
 from libra_plan.planner.simulate.policy import View
+from libra_plan.planner.telemetry.observations import (
+    CheckpointAge,
+    Moment,
+    Observations,
+    ObservedTime,
+    RoleLoad,
+    TaskProgress,
+)
 
 __all__ = ["Ours", "Settings", "without"]
 
@@ -88,7 +95,7 @@ class Ours:
         if not (view.running or view.broken):
             plan = solve_problem(problem, PARAMS).plan  # the first plan, before there is anything to look at
             return None if plan is None else held_by(plan)
-        now = Now(_BEGAN_S + view.now_s, view.now_s, "boot")
+        now = Moment(_BEGAN_S + view.now_s, view.now_s, "boot")
         inputs = LookInputs(problem, rules, now, _window(view, now), today=today)
         looked = look(inputs, self._state, self._memo)
         self._horizon_s = looked.problem.horizon_s
@@ -124,16 +131,18 @@ class Ours:
         return self.settings.limits(priced)
 
 
-def _window(view: View, now: Now) -> Window:
+def _window(view: View, now: Moment) -> Observations:
     """Tell what was seen: stage times that set the pace, queues, progress; checkpoints are one step old."""
-    seen = tuple(Seen(task.id, role, s) for task in view.tasks for role, s in sorted(task.seen_s.items()))
-    loads = tuple(Load(task.id, "rollout", task.queue) for task in view.tasks if task.queue is not None)
+    seen = tuple(
+        ObservedTime(task.id, role, s) for task in view.tasks for role, s in sorted(task.seen_s.items())
+    )
+    loads = tuple(RoleLoad(task.id, "rollout", task.queue) for task in view.tasks if task.queue is not None)
     runs = {held.task for held in view.running}
     tasks = [task for task in view.tasks if task.id in runs]
-    return Window(
+    return Observations(
         now.wall_s,
         seen,
         loads=loads,
-        progress=tuple(Progress(task.id, float(task.steps_since_placed)) for task in tasks),
+        progress=tuple(TaskProgress(task.id, float(task.steps_since_placed)) for task in tasks),
         checkpoints=tuple(CheckpointAge(task.id, 60.0) for task in tasks),
     )

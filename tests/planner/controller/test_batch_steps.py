@@ -18,9 +18,9 @@ from libra_plan.planner.controller.batch_steps import (
     with_steps,
 )
 from libra_plan.planner.controller.policy import TrustPolicy
-from libra_plan.planner.controller.window import BatchStep
 from libra_plan.planner.pricing import price_workload
 from libra_plan.planner.problem import Problem
+from libra_plan.planner.telemetry.observations import BatchStep
 from libra_plan.profiles.catalog import ProfilesFolder, load_folder, load_profile, shipped_folder
 from libra_plan.profiles.schema import Fixed, RoleSpec, TaskSpec, WorkloadFile, WorkSpec
 

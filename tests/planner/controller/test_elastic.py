@@ -10,9 +10,9 @@ from loops import Loop, policy, running_best, scaling, world
 from libra_plan.planner.controller.decision import Rung
 from libra_plan.planner.controller.elastic import ElasticPools, pools_of
 from libra_plan.planner.controller.policy import ElasticPolicy, ElasticTask, ReplanPolicy
-from libra_plan.planner.controller.window import Load
 from libra_plan.planner.problem import Arrangement, Coupling, CouplingKind, Problem, Task
 from libra_plan.planner.tables import table_task
+from libra_plan.planner.telemetry.observations import RoleLoad
 from libra_plan.planner.verify import violations_of
 
 SPEC = ElasticTask(training="train", rollout="rollout")
@@ -83,24 +83,24 @@ def test_survivors_pressure_is_looked_ahead() -> None:
     problem = running_best(world(8, [rl(1.0)]))
     problem = replace(problem, tasks=(rl(0.6),))
     calm = Loop(problem, elastic_policy())
-    calm.looks(3, loads=(Load("rl", "rollout", queue=0.2),))
+    calm.looks(3, loads=(RoleLoad("rl", "rollout", queue=0.2),))
     assert calm.moves
     pressed = Loop(problem, elastic_policy())
-    pressed.looks(3, loads=(Load("rl", "rollout", queue=0.7),))
+    pressed.looks(3, loads=(RoleLoad("rl", "rollout", queue=0.7),))
     assert [action for _, _, action in pressed.moves if action == "shift"] == []
 
 
 def test_a_pressed_rollout_gets_a_unit_in_spite_of_even_times() -> None:
     """A full queue asks for more rollout before stage times show it."""
     loop = Loop(drifted(1.12), elastic_policy())
-    loop.looks(2, loads=(Load("rl", "rollout", queue=0.95),))
+    loop.looks(2, loads=(RoleLoad("rl", "rollout", queue=0.95),))
     assert split(loop) == (3, 5) or loop.moves == []
 
 
 def test_stale_samples_stop_the_rollout_from_growing() -> None:
     """A035: at the staleness bound more rollout makes samples that training must not use."""
     loop = Loop(drifted(1.6), elastic_policy())
-    loop.looks(4, loads=(Load("rl", "rollout", staleness=2.0),))
+    loop.looks(4, loads=(RoleLoad("rl", "rollout", staleness=2.0),))
     assert [action for _, _, action in loop.moves if action == "shift"] == []
 
 

@@ -10,7 +10,7 @@ from loops import running_best, scaling, world
 
 from libra_plan.planner.controller.estimators import corrected, doubts_of, observe
 from libra_plan.planner.controller.policy import TrustPolicy
-from libra_plan.planner.controller.window import Seen
+from libra_plan.planner.telemetry.observations import ObservedTime
 
 TRUST = TrustPolicy()
 
@@ -25,7 +25,7 @@ def followed(ratios, trust: TrustPolicy = TRUST):
     problem = running_best(world(4, [scaling("a", 100.0, 0.7, 4)]))
     tracked = ()
     for ratio in ratios:
-        tracked = observe(tracked, problem, [Seen("a", "train", seconds_of(problem) * ratio)], trust)
+        tracked = observe(tracked, problem, [ObservedTime("a", "train", seconds_of(problem) * ratio)], trust)
     return problem, tracked
 
 
@@ -59,7 +59,7 @@ def test_a_form_seen_apart_is_corrected_apart() -> None:
     """What one form is slower by says nothing of another, and its error is its own doubt."""
     problem = running_best(world(4, [scaling("a", 100.0, 0.7, 4)]))
     option = problem.tasks[0].roles[0].options[1]
-    seen = [Seen("a", "train", option.time_s.value * 2.0, option.form)] * 1
+    seen = [ObservedTime("a", "train", option.time_s.value * 2.0, option.form)] * 1
     tracked = ()
     for _ in range(8):
         tracked = observe(tracked, problem, seen, TRUST)
@@ -73,4 +73,9 @@ def test_a_form_seen_apart_is_corrected_apart() -> None:
 def test_what_is_no_time_is_left_out(seconds: float) -> None:
     """A broken counter is not a fast role."""
     problem = running_best(world(4, [scaling("a", 100.0, 0.7, 4)]))
-    assert observe((), problem, [Seen("a", "train", seconds), Seen("ghost", "train", 1.0)], TRUST) == ()
+    assert (
+        observe(
+            (), problem, [ObservedTime("a", "train", seconds), ObservedTime("ghost", "train", 1.0)], TRUST
+        )
+        == ()
+    )

@@ -30,18 +30,18 @@ from libra_plan.planner.controller.reconcile import look
 from libra_plan.planner.controller.record import to_bytes
 from libra_plan.planner.controller.snapshot import LookInputs
 from libra_plan.planner.controller.state import LoopState
-from libra_plan.planner.controller.window import (
+from libra_plan.planner.problem import IncumbentTask, Quota
+from libra_plan.planner.problem import Policy as Objective
+from libra_plan.planner.telemetry.observations import (
     BatchStep,
     CheckpointAge,
     Event,
     EventKind,
-    Load,
-    Progress,
-    Seen,
-    Window,
+    Observations,
+    ObservedTime,
+    RoleLoad,
+    TaskProgress,
 )
-from libra_plan.planner.problem import IncumbentTask, Quota
-from libra_plan.planner.problem import Policy as Objective
 from libra_plan.planner.verify import violations_of
 
 
@@ -111,7 +111,9 @@ def test_noise_below_the_threshold_moves_nothing(seed: int, noise: float) -> Non
     times = {task.id: task.roles[0].options for task in loop.problem.tasks}
     for _ in range(12):
         seen = tuple(
-            Seen(task, "train", option.time_s.value * float(np.exp(rng.normal(0.0, noise))), option.form)
+            ObservedTime(
+                task, "train", option.time_s.value * float(np.exp(rng.normal(0.0, noise))), option.form
+            )
             for task, options in times.items()
             for option in options
         )
@@ -172,7 +174,7 @@ def test_a_task_moves_again_only_after_progress() -> None:
     loop = Loop(shifted_world(), EAGER)
     loop.look(progress=())
     assert loop.moves == []
-    loop.look(progress=(Progress("a", 1.0), Progress("b", 1.0)))
+    loop.look(progress=(TaskProgress("a", 1.0), TaskProgress("b", 1.0)))
     assert loop.moves != []
 
 
@@ -181,7 +183,7 @@ def test_an_imbalanced_role_gets_no_more_gpus() -> None:
     problem = shifted_world()
     loop = Loop(problem, EAGER)
     busy = (90.0, 0.0)
-    looked = loop.look(loads=(Load("b", "train", gpus_busy=tuple(b / 100 for b in busy)),))
+    looked = loop.look(loads=(RoleLoad("b", "train", gpus_busy=tuple(b / 100 for b in busy)),))
     assert loop.gpus("b") <= 1
     assert any("imbalanced" in note for note in looked.decision.notes)
 
@@ -299,4 +301,4 @@ def test_a_held_task_that_left_the_workload_is_no_trouble() -> None:
     gone = replace(problem, tasks=problem.tasks[:1], running=problem.running[:1])
     loop = Loop(gone)
     assert loop.look().decision.plan is None
-    assert Window(0.0).seen == ()
+    assert Observations(0.0).seen == ()

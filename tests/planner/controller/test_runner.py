@@ -23,13 +23,13 @@ from libra_plan.planner.controller.replay import replay
 from libra_plan.planner.controller.runner import World, one_look
 from libra_plan.planner.controller.state import LoopState
 from libra_plan.planner.controller.state_store import StateStore
-from libra_plan.planner.controller.window import BatchStep, Seen
 from libra_plan.planner.launchers.build import build_manifest
 from libra_plan.planner.launchers.document import placements_of
 from libra_plan.planner.launchers.manifest import Manifest
 from libra_plan.planner.launchers.store import read_current, write_manifest
 from libra_plan.planner.optimize.solve import solve_problem
 from libra_plan.planner.problem import Problem
+from libra_plan.planner.telemetry.observations import BatchStep, ObservedTime
 
 EAGER = ReplanPolicy(
     rule=RulePolicy(looks_up=1, looks_down=1), stay=StayPolicy(task_s=0.0), safety=SafetyPolicy(least_steps=0)
@@ -45,7 +45,7 @@ class Site:
         old = world(8, [replace(a, min_gpus=7, max_gpus=7), replace(b, max_gpus=1)])
         write_manifest(folder, build_manifest(old, solve_problem(old).require_plan(), name="lab"))
         self.problem = replace(old, tasks=(a, replace(b, weight=9.0)))
-        self.seen: tuple[Seen, ...] = ()
+        self.seen: tuple[ObservedTime, ...] = ()
         self.batch_steps: tuple[BatchStep, ...] = ()
 
     def sense(self, parent: Manifest, book: TaskBook, state: LoopState) -> World:
@@ -203,7 +203,7 @@ def test_what_came_of_a_change_is_noted(site: Site, store: StateStore) -> None:
     first = site.look(store)
     assert first.decision.plan is not None
     promised = {task.task: task.roles[0].choice.option.time_s.value for task in first.decision.plan.running}
-    site.seen = (Seen("b", "train", promised["b"] * 1.1),)
+    site.seen = (ObservedTime("b", "train", promised["b"] * 1.1),)
     site.look(store)
     (came,) = outcomes_of(store, first.number)
     assert (came.task, came.predicted_s) == ("b", promised["b"])

@@ -23,13 +23,13 @@ from loops import (
 from libra_plan.planner.controller.reconcile import look
 from libra_plan.planner.controller.snapshot import LookInputs
 from libra_plan.planner.controller.state import LoopState
-from libra_plan.planner.controller.window import (
+from libra_plan.planner.plan import held_by
+from libra_plan.planner.telemetry.observations import (
     CheckpointAge,
     Event,
     EventKind,
-    Now,
+    Moment,
 )
-from libra_plan.planner.plan import held_by
 
 
 def test_missing_or_old_telemetry_keeps() -> None:
@@ -87,11 +87,11 @@ def test_a_clock_step_keeps_and_lives_on(off_s: float) -> None:
     loop = Loop(shifted_world(), policy(rule={"looks_up": 1, "looks_down": 1}))
     loop.look(telemetry=False)
     lived = loop.state.clock.loop_s
-    looked = loop.look(now=Now(at(1).wall_s + off_s, at(1).boot_s, "boot"))
+    looked = loop.look(now=Moment(at(1).wall_s + off_s, at(1).boot_s, "boot"))
     assert looked.decision.rule == "clock"
     assert looked.decision.plan is None
     assert loop.state.clock.loop_s == pytest.approx(lived + 60.0)
-    after = loop.look(now=Now(at(2).wall_s + off_s, at(2).boot_s, "boot"))
+    after = loop.look(now=Moment(at(2).wall_s + off_s, at(2).boot_s, "boot"))
     assert after.decision.rule == "gain"
 
 
@@ -99,9 +99,9 @@ def test_a_reboot_counts_by_the_wall_clock() -> None:
     """The boot clock begins anew; the time between is taken from the wall, and never negative."""
     loop = Loop(two_tasks())
     loop.look()
-    loop.look(now=Now(at(0).wall_s + 500.0, 3.0, "other"))
+    loop.look(now=Moment(at(0).wall_s + 500.0, 3.0, "other"))
     assert loop.state.clock.loop_s == pytest.approx(500.0)
-    looked = loop.look(now=Now(at(0).wall_s, 3.0, "third"))
+    looked = loop.look(now=Moment(at(0).wall_s, 3.0, "third"))
     assert looked.decision.rule == "clock"
 
 
@@ -110,6 +110,6 @@ def test_an_event_during_a_clock_step_is_acted_on_at_the_next_look() -> None:
     loop = Loop(running_best(world(8, [replace(scaling("a", 100.0, 0.7, 8), max_gpus=4)])))
     loop.look()
     loop.problem = replace(loop.problem, tasks=(*loop.problem.tasks, scaling("new", 50.0, 0.7, 8)))
-    assert loop.look(now=Now(at(1).wall_s + 900.0, at(1).boot_s, "boot")).decision.rule == "clock"
-    later = loop.look(now=Now(at(2).wall_s + 900.0, at(2).boot_s, "boot"))
+    assert loop.look(now=Moment(at(1).wall_s + 900.0, at(1).boot_s, "boot")).decision.rule == "clock"
+    later = loop.look(now=Moment(at(2).wall_s + 900.0, at(2).boot_s, "boot"))
     assert [(move.task, move.action) for move in later.decision.moves] == [("new", "start")]

@@ -14,7 +14,7 @@ from loops import (
 )
 
 from libra_plan.models.topology import AbsentGpu, GpuId
-from libra_plan.planner.controller.window import (
+from libra_plan.planner.telemetry.observations import (
     CheckpointAge,
     Event,
     EventKind,

@@ -12,15 +12,15 @@ __all__ = [
     "CheckpointAge",
     "Event",
     "EventKind",
-    "Load",
-    "Now",
-    "Progress",
-    "Seen",
-    "Window",
+    "Moment",
+    "Observations",
+    "ObservedTime",
+    "RoleLoad",
+    "TaskProgress",
 ]
 
 
-class Now(File, frozen=True):
+class Moment(File, frozen=True):
     """A moment on both clocks: seconds since 1970, and seconds since the boot that `boot` names.
 
     Durations are taken from the second, which nobody sets (A078).
@@ -31,7 +31,7 @@ class Now(File, frozen=True):
     boot: str = ""
 
 
-class Seen(File, frozen=True):
+class ObservedTime(File, frozen=True):
     """Seconds a role's stage was seen to take per step, in a form such as `2 × tp4`.
 
     `form` None: the one it runs in; `gpu_class` None: that it runs on.
@@ -44,7 +44,7 @@ class Seen(File, frozen=True):
     gpu_class: str | None = None
 
 
-class Load(File, frozen=True):
+class RoleLoad(File, frozen=True):
     """How pressed a role is: `queue` from 0 (idle) to 1 (full), staleness seen, busy share of each GPU."""
 
     task: str
@@ -54,7 +54,7 @@ class Load(File, frozen=True):
     gpus_busy: tuple[float, ...] = ()
 
 
-class Progress(File, frozen=True):
+class TaskProgress(File, frozen=True):
     """Steps a task has done since it was placed."""
 
     task: str
@@ -105,13 +105,13 @@ class Event(File, frozen=True):
     detail: str = ""
 
 
-class Window(File, frozen=True):
+class Observations(File, frozen=True):
     """Observations up to `until_s` (seconds since 1970)."""
 
     until_s: float
-    seen: tuple[Seen, ...] = ()
-    loads: tuple[Load, ...] = ()
-    progress: tuple[Progress, ...] = ()
+    seen: tuple[ObservedTime, ...] = ()
+    loads: tuple[RoleLoad, ...] = ()
+    progress: tuple[TaskProgress, ...] = ()
     checkpoints: tuple[CheckpointAge, ...] = ()
     batch_steps: tuple[BatchStep, ...] = ()
     events: tuple[Event, ...] = ()
