@@ -30,29 +30,16 @@ from libra_plan.cli import (
     throughput_verbs,
 )
 from libra_plan.cli.errors import Interrupted, UsageFault, line_of
+from libra_plan.cli.program import NAME, app
 from libra_plan.cli.settings import default_map, name_variables, unknown_variables
 from libra_plan.errors import LibraError
 
 __all__ = ["app", "hear_interrupts", "main", "run"]
 
-_NAME = "libra-plan"
 _INTERRUPTED = 130  # what shells give a program that Ctrl-C ended
 _NO_READER = 141  # and one whose reader left
 _pressed: list[int] = []
 
-app = typer.Typer(
-    name=_NAME,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    help="Plan which GPUs each role of each RL post-training task gets.\n\n"
-    "Example: libra-plan solve profiles/ --gpus 8\n\n"
-    "Options can be set by an environment variable (LIBRA_PLAN_SOLVE_POLICY=max-min) or in "
-    "libra-plan.yaml (solve: {policy: max-min}); a flag wins over the environment, that over the file.\n\n"
-    "Exit codes: 0 done, 1 defect, 2 bad input, 3 no plan exists, 4 no plan within the time limit, "
-    "5 another run holds the state, 6 a role could not be started or stopped, 7 doctor found something.",
-)
 plan_verbs.register(app)
 manifest_verbs.register(app)
 monitor_verbs.register(app)
@@ -71,7 +58,7 @@ profile_drift.register(profile_verbs.app)
 
 def _version(asked: bool) -> None:
     if asked:
-        render.print_text(f"{_NAME} {__version__}")
+        render.print_text(f"{NAME} {__version__}")
         raise typer.Exit
 
 
@@ -99,7 +86,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     name_variables(command, "LIBRA_PLAN")
     try:
         given = None if arguments is None else list(arguments)
-        result = command.main(args=given, prog_name=_NAME, standalone_mode=False)
+        result = command.main(args=given, prog_name=NAME, standalone_mode=False)
         sys.stdout.flush()
     except BrokenPipeError:
         return _reader_left()
@@ -109,7 +96,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         raise
     except (Interrupted, KeyboardInterrupt, typer.Abort) as left:
         told = str(left) if isinstance(left, Interrupted) else ""
-        render.note(f"{_NAME}: interrupted {told}".rstrip())
+        render.note(f"{NAME}: interrupted {told}".rstrip())
         return _INTERRUPTED
     except (LibraError, UsageFault) as error:
         return _fault(error, sys.argv[1:] if arguments is None else arguments)
@@ -117,10 +104,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
         if not _pressed:
             raise
         # modules in C turn a Ctrl-C while they are loaded into an ImportError
-        render.note(f"{_NAME}: interrupted")
+        render.note(f"{NAME}: interrupted")
         return _INTERRUPTED
     if result == _INTERRUPTED:
-        render.note(f"{_NAME}: interrupted")
+        render.note(f"{NAME}: interrupted")
     return result if isinstance(result, int) else 0
 
 
@@ -130,7 +117,7 @@ def _fault(error: Any, arguments: Sequence[str]) -> int:
     else:
         context = getattr(error, "ctx", None)
         settings = None if context is None else context.meta.get("settings")
-        render.note(f"{_NAME}: {line_of(error, settings, arguments)}")
+        render.note(f"{NAME}: {line_of(error, settings, arguments)}")
     return int(error.exit_code)
 
 

@@ -11,8 +11,8 @@ import typer
 
 from libra_plan.cli import render
 from libra_plan.cli.errors import printable, writing
+from libra_plan.cli.flags import Form, FormOption
 from libra_plan.cli.inputs import read_manifest_at
-from libra_plan.cli.plan_verbs import Form, FormOption
 from libra_plan.cli.throughput_verbs import (
     GpusOfLog,
     ReaderOption,
@@ -122,7 +122,7 @@ def _plan(manifest: Path | None, profiles: Path | None) -> tuple[Manifest, Path]
 
 
 def _draw(picture: Path, evidence: Evidence, diagnosis: Diagnosis, limits: Thresholds) -> None:
-    from libra_plan.cli.timeline import timeline_svg
+    from libra_plan.planner.report.timeline_picture import timeline_svg
 
     with writing(picture):
         picture.write_text(timeline_svg(evidence, diagnosis, limits), encoding="utf-8")

@@ -9,8 +9,8 @@ import typer
 
 from libra_plan.cli import render
 from libra_plan.cli.errors import writing
+from libra_plan.cli.flags import Form
 from libra_plan.cli.inputs import read_manifest_at
-from libra_plan.cli.plan_verbs import Form
 from libra_plan.errors import InputError, LaunchError, ProfileError, few
 from libra_plan.profiles.counting import counted
 

@@ -10,9 +10,9 @@ import typer
 
 from libra_plan.cli import render
 from libra_plan.cli.errors import Interrupted, writing
+from libra_plan.cli.flags import Form
 from libra_plan.cli.handover_verbs import start_detached
 from libra_plan.cli.inputs import read_manifest_at
-from libra_plan.cli.plan_verbs import Form
 from libra_plan.errors import InputError, LaunchError
 from libra_plan.profiles.counting import counted
 

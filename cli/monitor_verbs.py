@@ -18,7 +18,7 @@ import typer
 
 from libra_plan.cli import monitor_tables, render
 from libra_plan.cli.errors import printable, writing
-from libra_plan.cli.plan_verbs import Form, FormOption
+from libra_plan.cli.flags import Form, FormOption
 from libra_plan.errors import InputError, Where
 from libra_plan.profiles.counting import counted
 

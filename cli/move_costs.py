@@ -6,9 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from libra_plan.cli import render
 from libra_plan.cli.errors import printable
@@ -18,24 +16,7 @@ if TYPE_CHECKING:
     from libra_plan.planner.problem import Problem
     from libra_plan.profiles.switch_costs import SwitchPrice
 
-__all__ = ["SwitchCosts", "SwitchCostsFrom", "cost_files", "read_moves", "with_digest"]
-
-SwitchCosts = Annotated[
-    Path | None,
-    typer.Option(
-        "--switch-costs",
-        help="Recorded costs of moves (switch_costs.jsonl); default: that in the folder of --from or "
-        "--out, or beside the profiles.",
-    ),
-]
-SwitchCostsFrom = Annotated[
-    Path | None,
-    typer.Option(
-        "--switch-costs",
-        help="Recorded costs of moves (switch_costs.jsonl); default: that in the folder of --from, or beside "
-        "the profiles.",
-    ),
-]
+__all__ = ["cost_files", "read_moves", "with_digest"]
 
 
 def cost_files(named: Path | None, running: Path | None, out: Path | None) -> tuple[Path, ...]:

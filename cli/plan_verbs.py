@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,9 +11,35 @@ import typer
 
 from libra_plan.cli import render
 from libra_plan.cli.errors import printable, writing
+from libra_plan.cli.flags import (
+    AheadSteps,
+    AllowPrior,
+    Budget,
+    ClusterPath,
+    CorrectionsGiven,
+    CorrectionsOption,
+    Deterministic,
+    Form,
+    FormOption,
+    Gap,
+    GpuClass,
+    Gpus,
+    Local,
+    PerNode,
+    PolicyName,
+    PolicyOption,
+    Profiles,
+    Running,
+    Seed,
+    SolverName,
+    SolverOption,
+    SwitchCosts,
+    SwitchCostsFrom,
+    TimeLimit,
+)
 from libra_plan.cli.inputs import ClusterFlags, Inputs, read_inputs, read_manifest_at, set_aside_notes
 from libra_plan.cli.kept_configurations import MOST_MIB, ColumnsMib, kept_configurations
-from libra_plan.cli.move_costs import SwitchCosts, SwitchCostsFrom, cost_files
+from libra_plan.cli.move_costs import cost_files
 from libra_plan.cli.observed import Observed, read_observed
 from libra_plan.cli.remarks import say_of_plan, say_of_workload
 from libra_plan.cli.solving import verified_plan
@@ -26,76 +51,11 @@ if TYPE_CHECKING:
     from libra_plan.planner.plan import Plan
     from libra_plan.profiles.schema import WorkloadFile
 
-__all__ = ["Form", "PolicyName", "register"]
+__all__ = ["register"]
 
 
-class Form(str, Enum):
-    """How a result is written."""
-
-    TABLE = "table"
-    JSON = "json"
-    YAML = "yaml"
-
-
-class PolicyName(str, Enum):
-    """What the plan maximises."""
-
-    THROUGHPUT = "throughput"
-    MAX_MIN = "max-min"
-    PRIORITY = "priority"
-    FAIR_SHARE = "fair-share"
-
-
-class SolverName(str, Enum):
-    """Who chooses among the ways to run each task."""
-
-    CP_SAT = "cp-sat"
-    HIGHS = "highs"
-    CBC = "cbc"
-
-
-Profiles = Annotated[
-    Path, typer.Argument(help="Profiles folder with workload.yaml; a path, or the name of a shipped one.")
-]
-Gpus = Annotated[
-    int | None, typer.Option(help="Plan for N equal GPUs in nodes of --gpus-per-node.", min=1, max=100_000)
-]
-PerNode = Annotated[int, typer.Option(help="GPUs per node for --gpus.", min=1, max=1024)]
-GpuClass = Annotated[str | None, typer.Option(help="GPU class for --gpus, when profiles have several.")]
-ClusterPath = Annotated[Path | None, typer.Option("--cluster", help="Cluster file with nodes and GPUs.")]
-Local = Annotated[bool, typer.Option("--local", help="Plan for the GPUs of this machine (NVML).")]
-PolicyOption = Annotated[PolicyName, typer.Option(help="What to maximise.")]
-Budget = Annotated[
-    float | None,
-    typer.Option(help="Most the GPUs may cost an hour, at the cluster file's price_per_gpu_hour.", min=0.0),
-]
 _GAP = 1e-5
 _MOST_KEPT_GAP = 1e-3  # a running plan that was stopped further from its bound is looked at anew
-TimeLimit = Annotated[float, typer.Option("--time-limit", help="Seconds to search.", min=0.01)]
-Gap = Annotated[float, typer.Option(help="Stop at this proven relative gap.", min=0.0)]
-SolverOption = Annotated[SolverName, typer.Option("--solver", help="Who searches; the others are a check.")]
-Deterministic = Annotated[bool, typer.Option("--deterministic", help="The same plan bit for bit.")]
-AllowPrior = Annotated[
-    bool, typer.Option("--allow-prior", help="Let models answer beyond what was measured, and say so.")
-]
-AheadSteps = Annotated[
-    int | None,
-    typer.Option(
-        "--ahead-steps",
-        help="Plan for the step N from now, with lengths forecast from history_tokens.",
-        min=0,
-    ),
-]
-CorrectionsOption = Annotated[
-    Path | None,
-    typer.Option(help="Corrections that `profile drift` wrote; default: corrections.json in --out."),
-]
-CorrectionsGiven = Annotated[Path | None, typer.Option(help="Corrections that `profile drift` wrote.")]
-Seed = Annotated[int, typer.Option(help="Seed of sampled lengths and of the solver.")]
-FormOption = Annotated[Form, typer.Option("--format", help="How to write the result.")]
-Running = Annotated[
-    Path | None, typer.Option("--from", help="Manifest of the running plan: moves cost, keeping is free.")
-]
 
 
 def register(app: typer.Typer) -> None:
@@ -272,7 +232,7 @@ def _check_picture(picture: Path | None) -> None:
 
 
 def _draw(picture: Path, inputs: Inputs, plan: Plan) -> None:
-    from libra_plan.cli.picture import plan_svg
+    from libra_plan.planner.report.plan_picture import plan_svg
     from libra_plan.profiles.durable import write_atomically
 
     with writing(picture):

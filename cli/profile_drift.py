@@ -9,8 +9,8 @@ import typer
 
 from libra_plan.cli import render
 from libra_plan.cli.errors import writing
+from libra_plan.cli.flags import Form, FormOption
 from libra_plan.cli.inputs import read_manifest_at
-from libra_plan.cli.plan_verbs import Form, FormOption
 from libra_plan.cli.throughput_verbs import (
     GpusOfLog,
     ReaderOption,

@@ -11,7 +11,7 @@ import typer
 
 from libra_plan.cli import render
 from libra_plan.cli.errors import writing
-from libra_plan.cli.plan_verbs import Form, FormOption
+from libra_plan.cli.flags import Form, FormOption
 from libra_plan.errors import InputError
 
 if TYPE_CHECKING:

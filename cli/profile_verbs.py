@@ -11,7 +11,7 @@ import typer
 
 from libra_plan.cli import render
 from libra_plan.cli.errors import writing
-from libra_plan.cli.plan_verbs import AllowPrior, Form, FormOption
+from libra_plan.cli.flags import AllowPrior, Form, FormOption
 from libra_plan.profiles.counting import counted
 
 if TYPE_CHECKING:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -10,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from libra_plan.cli.node_ranges import node_ranges, node_spans
 from libra_plan.errors import InputError
-from libra_plan.planner.report.text_table import table_text
+from libra_plan.planner.report.node_ranges import node_ranges, node_spans
+from libra_plan.planner.report.text_table import Page, table_text
 from libra_plan.profiles.counting import counted
 from libra_plan.profiles.units import MIB_PER_GIB
 
@@ -67,7 +69,15 @@ def print_data(data: object, form: str) -> None:
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> None:
     """Write a table; `right` numbers the columns that are aligned to the right."""
-    _say(table_text(columns, rows, right))
+    _say(table_text(columns, rows, right, page()))
+
+
+def page() -> Page:
+    """Return the page that stdout is: the terminal's width, or no limit where stdout is piped."""
+    if not sys.stdout.isatty():
+        return Page()
+    bold = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return Page(shutil.get_terminal_size().columns, bold)
 
 
 def print_plan(problem: Problem, plan: Plan) -> None:

@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from libra_plan.cli import render
-from libra_plan.cli.plan_verbs import Form
+from libra_plan.cli.flags import Form
 
 if TYPE_CHECKING:
     from libra_plan.planner.controller.decision import Move

@@ -14,10 +14,7 @@ import typer
 
 from libra_plan.cli import render
 from libra_plan.cli.errors import writing
-from libra_plan.cli.inputs import ClusterFlags
-from libra_plan.cli.kept_configurations import MOST_MIB, ColumnsMib, kept_configurations
-from libra_plan.cli.options import with_options
-from libra_plan.cli.plan_verbs import (
+from libra_plan.cli.flags import (
     AheadSteps,
     AllowPrior,
     ClusterPath,
@@ -31,7 +28,10 @@ from libra_plan.cli.plan_verbs import (
     PolicyOption,
     Profiles,
     Seed,
+    with_options,
 )
+from libra_plan.cli.inputs import ClusterFlags
+from libra_plan.cli.kept_configurations import MOST_MIB, ColumnsMib, kept_configurations
 from libra_plan.errors import LockedError, StateError
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from libra_plan.cli import render
 from libra_plan.cli.errors import writing
-from libra_plan.cli.plan_verbs import Form
+from libra_plan.cli.flags import Form
 from libra_plan.errors import InputError
 
 if TYPE_CHECKING:

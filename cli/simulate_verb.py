@@ -13,7 +13,7 @@ import typer
 
 from libra_plan.cli import render
 from libra_plan.cli.errors import Interrupted, writing
-from libra_plan.cli.plan_verbs import Form, FormOption
+from libra_plan.cli.flags import Form, FormOption
 from libra_plan.cli.throughput_verbs import SamplesOfLog, TaskOfLog
 from libra_plan.errors import InputError
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from libra_plan.cli import render
-from libra_plan.cli.plan_verbs import Form, FormOption
+from libra_plan.cli.flags import Form, FormOption
 from libra_plan.cli.replan_verbs import Folder, StateOption, opened, require_folder
 from libra_plan.errors import InputError
 

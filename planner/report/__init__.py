@@ -1,1 +1,1 @@
-"""What people see: tables and pictures as strings. Nothing here prints."""
+"""What people read, as text, SVG and HTML. Everything here returns strings; only `cli` prints."""

@@ -1,36 +1,42 @@
-"""Lay a table out as text: cells wrap between words to fit a terminal, and nothing is ever cut off."""
+"""Tables as text: cells wrap between words to fit the page, and no word is ever cut off."""
 
 from __future__ import annotations
 
-import os
-import shutil
-import sys
 import textwrap
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 
-__all__ = ["table_text"]
+__all__ = ["PLAIN", "Page", "table_text"]
 
 _GAPS = ("  ", " ")
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What a text is written on: its width in characters (None: no limit), and whether headers are bold."""
+
+    width: int | None = None
+    bold: bool = False
+
+
+PLAIN = Page()
 
 
 def table_text(
     columns: Sequence[str],
     rows: Sequence[Sequence[str]],
     right: Collection[int] = (),
-    width: int | None = None,
+    page: Page = PLAIN,
 ) -> str:
-    """Give aligned lines, the header first; `right` numbers the columns aligned to the right.
+    """Return aligned lines, the header first; `right` numbers the columns aligned to the right.
 
-    Without `width` it is the terminal's, or none when stdout is piped. A terminal too narrow for
-    the longest words gets long lines, which it wraps itself.
+    On a page too narrow for the longest words the lines get longer than the page.
     """
-    terminal = sys.stdout.isatty()
-    room = width or (shutil.get_terminal_size().columns if terminal else None)
-    gap, widths = _fitting(columns, rows, room)
+    gap, widths = _fitting(columns, rows, page.width)
     header = _lines(columns, widths, right, gap)
     body = [line for row in rows for line in _lines(row, widths, right, gap)]
-    if terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb":
-        header = [f"\x1b[1m{line}\x1b[0m" for line in header]
+    if page.bold:
+        header = [f"\033[1m{line}\033[0m" for line in header]
     return "\n".join([*header, *body])
 
 

@@ -1,13 +1,16 @@
 """Plan which GPUs each role of each RL post-training task gets, and prove how good the plan is.
 
-What training loops call is here and loads when it is first used: the handover of a role
-(`planner/runtime/worker.py`), `counter` for what a loop gets done (`planner/telemetry/counters.py`),
-`recommend_batch` for the batch that memory allows (`models/batch_control.py`), and `fill_bins` to pack
-sequences into micro-batches (`models/bins.py`).
+    import libra_plan as lp
+
+    plan = lp.solve("profiles/", gpus=8)
+    print(plan.summary())
+
+`docs/api.md` describes every name. Each loads when it is first used, so that importing the package is quick.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -38,28 +41,29 @@ __all__ = [
     "step_folder",
 ]
 
+_HOMES = {
+    "await_release": "planner.runtime.worker",
+    "checkpoint_requested": "planner.runtime.worker",
+    "counter": "planner.telemetry.counters",
+    "fill_bins": "models.bins",
+    "latest_complete": "planner.runtime.worker",
+    "recommend_batch": "models.batch_control",
+    "report": "planner.runtime.worker",
+    "save_complete": "planner.runtime.worker",
+    "step_folder": "planner.runtime.worker",
+}
+"""The module of each public name. A new name is added here, to `__all__` and to the imports above."""
+
 
 def __getattr__(name: str) -> object:
-    """Load what training loops call when it is first used."""
-    if name == "counter":
-        from libra_plan.planner.telemetry.counters import counter
-
-        return counter
-    if name == "recommend_batch":
-        from libra_plan.models.batch_control import recommend_batch
-
-        return recommend_batch
-    if name == "fill_bins":
-        from libra_plan.models.bins import fill_bins
-
-        return fill_bins
-    if name in __all__:
-        from libra_plan.planner.runtime import worker
-
-        return getattr(worker, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    """Load a public name when it is first used."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:
-    """List what loads late too, so that shells can complete it."""
+    """List the names that load late too, so that shells can complete them."""
     return sorted({*globals(), *__all__})

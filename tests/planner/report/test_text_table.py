@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from libra_plan.planner.report.text_table import table_text
+from libra_plan.planner.report.text_table import Page, table_text
 
 words = st.text("abcdefgh×–", min_size=1, max_size=12)
 cells = st.lists(words, max_size=4).map(" ".join)
@@ -23,7 +23,7 @@ def tables(draw):
 def test_every_word_is_shown(table, width):
     """A name that is cut off at 80 columns cannot be looked up."""
     columns, rows = table
-    shown = table_text(columns, rows, width=width).split()
+    shown = table_text(columns, rows, page=Page(width)).split()
     assert sorted(shown) == sorted(word for row in (columns, *rows) for cell in row for word in cell.split())
 
 
@@ -37,7 +37,7 @@ def test_lines_fit_where_words_allow(table, width):
         for column in zip(columns, *rows, strict=True)
     ]
     if sum(longest) + len(longest) - 1 <= width:
-        assert all(len(line) <= width for line in table_text(columns, rows, width=width).splitlines())
+        assert all(len(line) <= width for line in table_text(columns, rows, page=Page(width)).splitlines())
 
 
 def test_columns_line_up():
@@ -48,5 +48,5 @@ def test_columns_line_up():
 
 def test_cells_wrap_between_words():
     """Wrapped cells keep their words whole, and the lines of a row stay together."""
-    text = table_text(["task", "pools"], [["a", "rollout + reference"]], width=18)
+    text = table_text(["task", "pools"], [["a", "rollout + reference"]], page=Page(18))
     assert text.splitlines() == ["task  pools", "a     rollout +", "      reference"]

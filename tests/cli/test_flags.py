@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from typer.testing import CliRunner
 
-from libra_plan.cli.options import with_options
+from libra_plan.cli.flags import with_options
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from xml.etree import ElementTree
 import pytest
 from doctor_cases import card, evidence_of, play, work
 
-from libra_plan.cli.timeline import timeline_svg
 from libra_plan.planner.doctor import Thresholds, diagnose
+from libra_plan.planner.report.timeline_picture import timeline_svg
 
 SVG = "{http://www.w3.org/2000/svg}"
 HEAT = ("#eef3f8", "#c6d8ea", "#94b8d9", "#5f93c4", "#34689c")

@@ -8,7 +8,7 @@ from cli_run import train_task, write_workload
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libra_plan.cli.node_ranges import node_ranges, node_spans
+from libra_plan.planner.report.node_ranges import node_ranges, node_spans
 
 
 def test_numbers_count_and_not_their_spelling():
