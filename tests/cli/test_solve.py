@@ -6,6 +6,7 @@ import errno
 import fcntl
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -234,3 +235,13 @@ def test_a_picture_that_is_no_svg_is_refused_before_anything_is_solved(call, fol
     assert "--picture" in ran.err
     assert ".svg" in ran.err
     assert not Path("run").exists()
+
+
+def test_a_plan_on_many_nodes_is_one_to_read(call, tmp_path):
+    """The cell of a role on sixteen nodes was 160 characters wide."""
+    task = train_task("a", samples=4096)
+    task["min_gpus"] = 64
+    ran = call("solve", write_workload(tmp_path / "w", [task]), "--gpus", 128, "--gpus-per-node", 4)
+    assert ran.code == 0, ran.err
+    assert re.search(r"node0…node[0-9]+:0-3 ", ran.out), ran.out
+    assert max(map(len, ran.out.splitlines())) < 160

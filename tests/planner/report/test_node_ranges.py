@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
-from cli_run import train_task, write_workload
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,13 +29,3 @@ def test_a_line_stays_a_line():
     """Every second of a thousand nodes is no range; the map says where it begins and ends."""
     text = node_ranges([f"node{at}" for at in range(0, 1000, 2)])
     assert text == "node0 node2 node4 node6 … node998"
-
-
-def test_a_plan_on_many_nodes_is_one_to_read(call, tmp_path):
-    """The cell of a role on sixteen nodes was 160 characters wide."""
-    task = train_task("a", samples=4096)
-    task["min_gpus"] = 64
-    ran = call("solve", write_workload(tmp_path / "w", [task]), "--gpus", 128, "--gpus-per-node", 4)
-    assert ran.code == 0, ran.err
-    assert re.search(r"node0…node[0-9]+:0-3 ", ran.out), ran.out
-    assert max(map(len, ran.out.splitlines())) < 160
