@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from libra_plan.profiles.document import Document, decode, read_document
-from libra_plan.profiles.schema_base import File, Mib, Name, NonNegative, Positive
+from libra_plan.profiles.schema_base import File, Mib, NonNegative, Positive
 
 __all__ = [
     "EngineMemory",
@@ -104,7 +104,7 @@ class GpuClass(File, frozen=True, kw_only=True):
     """
 
     schema_version: Literal[1]
-    gpu_class: Name
+    gpu_class: str
     driver_names: tuple[str, ...] = ()
     limits: GpuLimits | None = None
     node: NodeDefaults

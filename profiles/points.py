@@ -152,13 +152,7 @@ def _point(header: list[str], cells: list[str], file: str, line: int, phase: Pha
         point = msgspec.convert(values, Point, strict=True)
     except msgspec.ValidationError as problem:
         said = wording.complaint(str(problem), values, Point)
-        raise ProfileError(
-            said.what,
-            got=said.got,
-            allowed=said.allowed,
-            way_out=said.way_out,
-            where=Where(file, line, said.key),
-        ) from None
+        raise said.error(ProfileError, Where(file, line, said.key)) from None
     _require(point, file, line, phase)
     return point
 

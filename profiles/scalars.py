@@ -1,17 +1,20 @@
 """What a bare word in a file means: the core schema of YAML 1.2.2, section 10.3.2.
 
 PyYAML follows YAML 1.1, where `no` is false, `1:30` is 90, `010` is 8 and `1e9` is text. Files of
-ours mean what they say, so words are resolved here.
+users mean what they say, so words are resolved here.
 """
 
 from __future__ import annotations
 
 import math
 import re
+from typing import TypeAlias
 
-__all__ = ["LARGEST_INTEGER", "NotFiniteError", "TooLargeError", "number", "plain"]
+__all__ = ["NotFiniteError", "Scalar", "TooLargeError", "number", "plain"]
 
-LARGEST_INTEGER = 2**63 - 1
+Scalar: TypeAlias = "str | int | float | bool | None"
+
+_LARGEST_INTEGER = 2**63 - 1
 _LONGEST_NUMBER = 400
 
 _NULL = frozenset({"", "~", "null", "Null", "NULL"})
@@ -33,11 +36,7 @@ class TooLargeError(ValueError):
 
 
 def number(text: str) -> int | float:
-    """Convert decimal digits, with or without fraction and exponent.
-
-    A number with an exponent and no fractional part is whole: `1e9` may stand where a count is
-    wanted.
-    """
+    """Convert decimal digits; `1e9` is whole, so that it may stand where a count is wanted."""
     if len(text) > _LONGEST_NUMBER:
         raise TooLargeError(text[:20] + "…")
     if _INTEGER.fullmatch(text):
@@ -50,7 +49,7 @@ def number(text: str) -> int | float:
     return value
 
 
-def plain(text: str) -> str | int | float | bool | None:
+def plain(text: str) -> Scalar:
     """Resolve an unquoted word to text, a number, true, false or nothing."""
     if text in _NULL:
         return None
@@ -69,6 +68,6 @@ def plain(text: str) -> str | int | float | bool | None:
 
 
 def _bounded(value: int, text: str) -> int:
-    if abs(value) > LARGEST_INTEGER:
+    if abs(value) > _LARGEST_INTEGER:
         raise TooLargeError(text)
     return value

@@ -1,7 +1,8 @@
-"""Turn the messages of the schema library into words for people."""
+"""Turn the messages of the schema library into words for people, and suggest names that were meant."""
 
 from __future__ import annotations
 
+import copy
 import difflib
 import re
 from collections.abc import Iterable, Sequence
@@ -10,16 +11,9 @@ from dataclasses import dataclass
 import msgspec
 from msgspec import inspect
 
-__all__ = [
-    "Complaint",
-    "complaint",
-    "did_you_mean",
-    "edit_distance",
-    "kind_of",
-    "nearest_first",
-    "one_of",
-    "some_of",
-]
+from libra_plan.errors import InputError, Where
+
+__all__ = ["Complaint", "complaint", "did_you_mean", "nearest_first", "one_of", "some_of"]
 
 _AT = re.compile(r" - at `(?:key in )?\$(?P<path>.*)`$", re.DOTALL)
 _STEP = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
@@ -30,6 +24,49 @@ _NUMERIC = re.compile(r"\s*[-+]?(\d[\d_,]*\.?\d*|\.\d+)([eE][-+]?\d+)?\s*")
 _NUMBER_AND_UNIT = re.compile(r"\s*[-+]?[\d.,_]+\s*[A-Za-z/]+\s*")
 _LONGEST_SHOWN = 60
 _MOST_NAMES = 8
+_HIDDEN = -1  # the index that stands for a dictionary's key, which the library does not tell
+
+Steps = Sequence[str | int]
+
+
+# ---------------------------------------------------------------- names
+
+
+def one_of(names: Iterable[object]) -> str:
+    """List what may stand in a place."""
+    return ", ".join(str(name) for name in names) or "nothing"
+
+
+def some_of(name: str, known: Iterable[str], most: int = _MOST_NAMES) -> str:
+    """List at most so many of the known names, the nearest to `name` first, and count the rest."""
+    ordered = nearest_first(name, known)
+    left = len(ordered) - most
+    return one_of(ordered[:most]) + (f" and {left} more" if left > 0 else "")
+
+
+def nearest_first(name: str, known: Iterable[str]) -> list[str]:
+    """Order names by how alike they are to `name`; a difference in case counts least."""
+
+    def likeness(other: str) -> tuple[float, float]:
+        lower = difflib.SequenceMatcher(None, other.lower(), name.lower())
+        return -lower.ratio(), -difflib.SequenceMatcher(None, other, name).ratio()
+
+    return sorted(dict.fromkeys(known), key=lambda other: (*likeness(other), other))
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str | None:
+    """Suggest the known name nearest to a wrong one; say so where only the unit differs."""
+    names = list(known)
+    bare = _UNIT.sub("", name.lower())
+    for other in names:
+        if other != name and _UNIT.sub("", other) == bare and _UNIT.search(other):
+            return f"did you mean `{other}`? the unit is part of the key, convert the value to it"
+    alike = [other for other in names if other != name and other.lower() == name.lower()]
+    close = alike or nearest_first(name, difflib.get_close_matches(name.lower(), names, n=5, cutoff=0.6))
+    return f"did you mean `{close[0]}`?" if close else None
+
+
+# ---------------------------------------------------------------- validation errors
 
 
 @dataclass(frozen=True)
@@ -42,54 +79,34 @@ class Complaint:
     allowed: str | None = None
     way_out: str | None = None
 
-
-def one_of(names: Iterable[object]) -> str:
-    """List what may stand in a place."""
-    return ", ".join(str(name) for name in names) or "nothing"
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str | None:
-    """Suggest the known name nearest to a wrong one; a different unit alone is told as such."""
-    names = list(known)
-    bare = _UNIT.sub("", name.lower())
-    for other in names:
-        if other != name and _UNIT.sub("", other) == bare and _UNIT.search(other):
-            return f"did you mean `{other}`? the unit is part of the key, convert the value to it"
-    close = nearest_first(name, difflib.get_close_matches(name.lower(), names, n=5, cutoff=0.6))
-    alike = [other for other in names if other != name and other.lower() == name.lower()]
-    return f"did you mean `{(alike or close)[0]}`?" if alike or close else None
+    def error(self, error: type[InputError], where: Where) -> InputError:
+        """Make the error for a place."""
+        return error(self.what, got=self.got, allowed=self.allowed, way_out=self.way_out, where=where)
 
 
-def nearest_first(name: str, known: Iterable[str]) -> list[str]:
-    """Order names by how few letters must change to make them of `name`; case is a lesser slip."""
-    return sorted(
-        dict.fromkeys(known),
-        key=lambda other: (edit_distance(name.lower(), other.lower()), edit_distance(name, other), other),
-    )
+def complaint(message: str, data: object, shape: type[msgspec.Struct]) -> Complaint:
+    """Explain one validation error of `msgspec.convert(data, shape)`."""
+    found = _AT.search(message)
+    path = _with_entry_named(found["path"], message, data, shape) if found else ""
+    reason = message[: found.start()] if found else message
+    expected, value = _follow(inspect.type_info(shape), data, _steps(path))
+    key = path.lstrip(".").replace("[...]", "")
+    if unknown := _UNKNOWN.fullmatch(reason):
+        name, keys = unknown[1], _keys(expected)
+        full = f"{key}.{name}" if key else name
+        return Complaint(full, f"unknown key `{name}`", None, one_of(keys), did_you_mean(name, keys))
+    if missing := _MISSING.fullmatch(reason):
+        what = f"key `{missing[1]}` is missing"
+        if isinstance(expected, inspect.StructType):
+            for field in expected.fields:
+                if field.encode_name == missing[1]:
+                    return Complaint(key, what, None, None, f"add it: {_words(field.type)}")
+        return Complaint(key, what, None, one_of(_tags(expected)), "say which is meant")
+    what = f"expected {_words(expected)}"
+    return Complaint(key, what, _described(value), _values(expected), _way_out(expected, value, key))
 
 
-def edit_distance(one: str, other: str) -> int:
-    """Count the letters to insert, delete, replace or swap with their neighbour (Damerau 1964)."""
-    before: list[int] = []
-    row = list(range(len(other) + 1))
-    for at, letter in enumerate(one, start=1):
-        older, before, row = before, row, [at]
-        for place, wanted in enumerate(other, start=1):
-            cost = min(before[place] + 1, row[-1] + 1, before[place - 1] + (letter != wanted))
-            if at > 1 and place > 1 and letter == other[place - 2] and one[at - 2] == wanted:
-                cost = min(cost, older[place - 2] + 1)
-            row.append(cost)
-    return row[-1]
-
-
-def some_of(name: str, known: Iterable[str], most: int = _MOST_NAMES) -> str:
-    """List at most so many of the known names, the nearest to `name` first, and count the rest."""
-    ordered = nearest_first(name, known)
-    left = len(ordered) - most
-    return one_of(ordered[:most]) + (f" and {left} more" if left > 0 else "")
-
-
-def kind_of(value: object) -> str:
+def _described(value: object) -> str:
     """Name a value and its kind as the user wrote it."""
     if value is None:
         return "nothing"
@@ -103,59 +120,54 @@ def kind_of(value: object) -> str:
     return "a list" if isinstance(value, list) else "a mapping of keys"
 
 
-def complaint(message: str, data: object, shape: type[msgspec.Struct]) -> Complaint:
-    """Explain one validation error of `msgspec.convert(data, shape)`."""
-    found = _AT.search(message)
-    path = _with_entry_named(found["path"], message, data, shape) if found else ""
-    reason = message[: found.start()] if found else message
-    steps = _steps(path)
-    expected, value = _follow(inspect.type_info(shape), data, steps)
-    key = path.lstrip(".").replace("[...]", "")
-    unknown, missing = _UNKNOWN.fullmatch(reason), _MISSING.fullmatch(reason)
-    if unknown:
-        return _unknown_key(key, unknown[1], expected)
-    if missing:
-        return _missing_key(key, missing[1], expected)
-    words = _words(expected)
-    return Complaint(
-        key, f"expected {words}", kind_of(value), _values(expected), _way_out(expected, value, key)
-    )
-
-
 def _steps(path: str) -> list[str | int]:
-    return [name if name else (-1 if index == "..." else int(index)) for name, index in _STEP.findall(path)]
+    return [
+        name if name else (_HIDDEN if index == "..." else int(index)) for name, index in _STEP.findall(path)
+    ]
 
 
 def _with_entry_named(path: str, message: str, data: object, shape: type[msgspec.Struct]) -> str:
     """Put back the key of a dictionary that the library hides: that of the entry refused in these words."""
     before, hidden, after = path.partition("[...]")
-    entries = data
-    for step in _steps(before):
-        entries = _inside(entries, step)
+    steps = _steps(before)
+    entries = _at(data, steps)
     if not hidden or not isinstance(entries, dict):
         return path
     for name, item in entries.items():
+        trial = copy.deepcopy(data)
+        alone = _at(trial, steps)
+        assert isinstance(alone, dict)
+        alone.clear()
+        alone[name] = item
         try:
-            msgspec.convert(_replaced(data, _steps(before), {name: item}), shape, strict=True)
+            msgspec.convert(trial, shape, strict=True)
         except msgspec.ValidationError as problem:
             if str(problem) == message:
                 return f"{before}.{name}{after}"
     return path
 
 
-def _replaced(data: object, steps: Sequence[str | int], value: object) -> object:
-    """Copy data with another value at a place."""
-    if not steps:
-        return value
-    inner = _replaced(_inside(data, steps[0]), steps[1:], value)
-    if isinstance(data, list):
-        return [inner if at == steps[0] else item for at, item in enumerate(data)]
-    return {**data, steps[0]: inner} if isinstance(data, dict) else data
+def _at(value: object, steps: Steps) -> object:
+    for step in steps:
+        value = _inside(value, step)
+    return value
 
 
-def _follow(expected: inspect.Type, value: object, steps: Sequence[str | int]) -> tuple[inspect.Type, object]:
+def _inside(value: object, step: str | int) -> object:
+    if isinstance(value, dict):
+        if step == _HIDDEN:  # show the value that looks wrong
+            return next((item for item in value.values() if isinstance(item, (list, dict, type(None)))), None)
+        return value.get(step)
+    if isinstance(value, list) and isinstance(step, int) and _HIDDEN < step < len(value):
+        return value[step]
+    return None
+
+
+def _follow(expected: inspect.Type, value: object, steps: Steps) -> tuple[inspect.Type, object]:
+    """Return the type expected at a place, and the value there."""
     expected = _chosen(expected, value)
     for step in steps:
+        inner: inspect.Type = inspect.AnyType()
         if isinstance(expected, inspect.StructType):
             fields = {field.encode_name: field.type for field in expected.fields}
             inner = fields.get(str(step)) or inspect.LiteralType(values=_tags(expected))
@@ -165,25 +177,13 @@ def _follow(expected: inspect.Type, value: object, steps: Sequence[str | int]) -
             inner = expected.value_type
         elif isinstance(expected, inspect.UnionType):  # no branch has the tag the file gives
             inner = inspect.LiteralType(values=_tags(expected))
-        else:
-            inner = inspect.AnyType()
         value = _inside(value, step)
         expected = _chosen(inner, value)
     return expected, value
 
 
-def _inside(value: object, step: str | int) -> object:
-    if isinstance(value, dict):
-        if step == -1:  # the library hides the key of a dictionary: show the value that looks wrong
-            return next((item for item in value.values() if isinstance(item, (list, dict, type(None)))), None)
-        return value.get(step)
-    if isinstance(value, list) and isinstance(step, int) and -1 < step < len(value):
-        return value[step]
-    return None
-
-
 def _chosen(expected: inspect.Type, value: object) -> inspect.Type:
-    """Pick the branch of a union that the value speaks for; the value None picks none of them."""
+    """Return the branch of a union that the value speaks for; the value None speaks for none of them."""
     if not isinstance(expected, inspect.UnionType):
         return expected
     branches = [item for item in expected.types if not isinstance(item, inspect.NoneType)]
@@ -208,50 +208,22 @@ def _keys(expected: inspect.Type) -> list[str]:
     return []
 
 
-def _unknown_key(key: str, name: str, expected: inspect.Type) -> Complaint:
-    keys = _keys(expected)
-    full = f"{key}.{name}" if key else name
-    return Complaint(full, f"unknown key `{name}`", None, one_of(keys), did_you_mean(name, keys))
-
-
-def _missing_key(key: str, name: str, expected: inspect.Type) -> Complaint:
-    fields = {field.encode_name: field.type for field in _fields(expected)}
-    if name in fields:
-        return Complaint(key, f"key `{name}` is missing", None, None, f"add it: {_words(fields[name])}")
-    return Complaint(key, f"key `{name}` is missing", None, one_of(_tags(expected)), "say which is meant")
-
-
-def _fields(expected: inspect.Type) -> tuple[inspect.Field, ...]:
-    return expected.fields if isinstance(expected, inspect.StructType) else ()
-
-
-def _limits(expected: inspect.IntType | inspect.FloatType) -> str:
-    signs = ((">", expected.gt), ("≥", expected.ge), ("<", expected.lt), ("≤", expected.le))
-    limits = [f"{sign} {limit:.10g}" for sign, limit in signs if limit is not None]
-    return f" {' and '.join(limits)}" if limits else ""
-
-
 def _words(expected: inspect.Type) -> str:
     if isinstance(expected, inspect.UnionType):
-        kinds = dict.fromkeys(
-            _words(item) for item in expected.types if not isinstance(item, inspect.NoneType)
-        )
-        return " or ".join(kinds)
+        kinds = (_words(item) for item in expected.types if not isinstance(item, inspect.NoneType))
+        return " or ".join(dict.fromkeys(kinds))
     if isinstance(expected, inspect.LiteralType):
         return "one of the allowed values" if len(expected.values) > 1 else f"the value {expected.values[0]}"
-    if isinstance(expected, inspect.IntType):
-        return f"a whole number{_limits(expected)}"
-    if isinstance(expected, inspect.FloatType):
-        return f"a number{_limits(expected)}"
+    if isinstance(expected, (inspect.IntType, inspect.FloatType)):
+        signs = ((">", expected.gt), ("≥", expected.ge), ("<", expected.lt), ("≤", expected.le))
+        limits = " and ".join(f"{sign} {limit:.10g}" for sign, limit in signs if limit is not None)
+        kind = "a whole number" if isinstance(expected, inspect.IntType) else "a number"
+        return f"{kind} {limits}".rstrip()
     if isinstance(expected, inspect.StrType):
         return _text_words(expected)
-    if isinstance(expected, inspect.StructType):
+    if isinstance(expected, (inspect.StructType, inspect.DictType)):
         return "a mapping of keys"
-    names = {
-        inspect.BoolType: "true or false",
-        inspect.VarTupleType: "a list",
-        inspect.DictType: "a mapping of keys",
-    }
+    names = {inspect.BoolType: "true or false", inspect.VarTupleType: "a list"}
     return names.get(type(expected), "another value")
 
 
@@ -267,14 +239,12 @@ def _text_words(expected: inspect.StrType) -> str:
 def _values(expected: inspect.Type) -> str | None:
     if isinstance(expected, inspect.LiteralType):
         return one_of(expected.values) if len(expected.values) > 1 else None
-    if isinstance(expected, (inspect.StructType, inspect.UnionType)) and _keys(expected):
-        return "keys " + one_of(_keys(expected))
-    return None
+    keys = _keys(expected)
+    return "keys " + one_of(keys) if keys else None
 
 
 def _way_out(expected: inspect.Type, value: object, key: str) -> str | None:
-    numeric = isinstance(expected, (inspect.IntType, inspect.FloatType))
-    if numeric and isinstance(value, str):
+    if isinstance(expected, (inspect.IntType, inspect.FloatType)) and isinstance(value, str):
         if _NUMERIC.fullmatch(value):
             return "write the number without quotes" + (" or separators" if re.search("[_,]", value) else "")
         if _NUMBER_AND_UNIT.fullmatch(value):

@@ -199,7 +199,7 @@ def test_only_rollouts_without_pins_may_mix() -> None:
     )
     for role in wrong:
         with pytest.raises(WorkloadError, match="mixed_layouts"):
-            role_checks.check(role, "tasks[0].roles[0]", Document({}, {}, "w.yaml", ""), None, 10)
+            role_checks.check(role, "tasks[0].roles[0]", Document({}, "w.yaml"), None, 10)
 
 
 def test_the_form_names_every_layout_of_a_mix() -> None:

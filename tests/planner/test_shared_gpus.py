@@ -51,7 +51,7 @@ MEASURED = (
     SharedRate(a="a", b="b", rate_a=0.5, rate_b=0.4),
     SharedRate(a="a", b="a", rate_a=0.5, rate_b=0.5),
 )
-DOCUMENT = Document({}, {}, "x.yaml", "")
+DOCUMENT = Document({}, "x.yaml")
 
 
 def reward(**changes: object) -> RoleSpec:

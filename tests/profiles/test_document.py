@@ -8,10 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from libra_plan.errors import ClusterError, InputError, ProfileError, WorkloadError
+from libra_plan.profiles import document as reader
 from libra_plan.profiles.document import MAX_FILE_BYTES, decode, parse_document, read_document
 from libra_plan.profiles.schema import ClusterFile, Software, WorkloadFile
 
@@ -317,3 +319,95 @@ def test_a_struct_with_any_text_in_place_of_a_number_is_explained(text: str) -> 
         decode(document, ClusterFile, ClusterError)
     assert caught.value.where is not None
     assert caught.value.where.key == "inter_node_gib_per_s"
+
+
+CASES = {
+    "an alias before its anchor": ("a: *x", "found undefined alias"),
+    "a value that holds itself": ("a: &a [*a]", "nested too deeply"),
+    "a second document": ("a: 1\n---\nb: 2", "single document"),
+    "a list as key": ("? [a]\n: 2", "key must be plain text"),
+    "a number as key": ("1: 2", "key must be text"),
+    "a tag that runs code": ("a: !!python/object:os.system x", "tag"),
+    "a tagged list": ("a: !!set {b}", "tag"),
+    "an open list": ("a: [1, 2", "not valid YAML"),
+    "a tab as indent": ("a:\n\tb: 1", "not valid YAML"),
+    "a control character": ("a: \x01", "not valid YAML"),
+    "a NUL that is written as an escape": ('a: "x\\0y"', "NUL character"),
+    "deep nesting": ("[" * 10_000, "nested too deeply|nesting depth"),
+    "deep nesting by aliases": (
+        "k0: &k0 [1]\n" + "".join(f"k{i}: &k{i} [*k{i - 1}]\n" for i in range(1, 3000)),
+        "nested too deeply",
+    ),
+    "a billion laughs": (
+        "a0: &a0 [1,1,1,1,1,1,1,1,1]\n"
+        + "".join(f"a{i}: &a{i} [{','.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 12)),
+        "too many values",
+    ),
+    "a number without end": ("a: " + "9" * 5000, "too large"),
+    "a hexadecimal number without end": ("a: 0x" + "f" * 5000, "too large"),
+}
+
+
+@pytest.mark.parametrize("c_loader", [True, False])
+@pytest.mark.parametrize("case", CASES)
+def test_hostile_yaml_is_refused(case: str, c_loader: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With libyaml or without it, such files end in a message and not in a hang or a traceback."""
+    if not c_loader:
+        monkeypatch.setattr(reader, "_LOADER", reader._marking_plain(yaml.BaseLoader))
+    text, words = CASES[case]
+    with pytest.raises(InputError, match=words):
+        parse_document(text, "f.yaml")
+
+
+def test_aliases_within_the_limits_are_read() -> None:
+    """Anchors are useful: one distribution for two tasks."""
+    document = parse_document("a: &a {kind: fixed, tokens: 3}\nb: *a\nc: [*a]\n", "f.yaml")
+    fixed = {"kind": "fixed", "tokens": 3}
+    assert document.data == {"a": fixed, "b": fixed, "c": [fixed]}
+    assert document.lines["b.tokens"] == 1, "an aliased key is where its anchor is"
+
+
+def test_quotes_and_tags_decide_the_kind() -> None:
+    """Quoted words are text, and a tag says what a word is."""
+    assert parse_document("a: '1'\nb: !!str 1\nc: !!int 1\nd: |\n  1\ne: ~", "f.yaml").data == {
+        "a": "1",
+        "b": "1",
+        "c": 1,
+        "d": "1\n",
+        "e": None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"a": 1,}', "not valid JSON"),
+        ('{"a" 1}', "Expecting ':' delimiter"),
+        ("[1 2]", "Expecting ',' delimiter"),
+        ("[1,]", "Expecting value"),
+        ('{"a": 01}', "Expecting ',' delimiter"),
+        ('{"a": .5}', "Expecting value"),
+        ('"a', "Unterminated string"),
+        (r'"\ud800"', "text is broken"),
+        (r'{"a": "x\u0000y"}', "NUL character"),
+        ('"a\nb"', "Invalid control character"),
+        ("{} {}", "Extra data"),
+        ("{", "in double quotes; got the end"),
+        ("[" * 100_000, "nested too deeply"),
+        ("[" + "1," * 300_000 + "1]", "too many values"),
+        ("'a'", "Expecting value"),
+        ("[True]", "Expecting value"),
+    ],
+)
+def test_what_is_not_json_is_refused(text: str, words: str) -> None:
+    """The reader is strict: what another program would refuse is refused here first."""
+    with pytest.raises(InputError, match=words):
+        parse_document(text, "f.json")
+
+
+def test_lines_are_those_of_the_keys() -> None:
+    """Messages about JSON point at lines just as those about YAML do."""
+    document = parse_document('{\n "a": [\n  1,\n  {"b": 2}\n ]\n}', "f.json")
+    assert document.lines == {"a": 2, "a[0]": 3, "a[1]": 4, "a[1].b": 4}
+    with pytest.raises(InputError, match=r"f\.json:3: not valid JSON"):
+        parse_document('{\n "a": [\n  x\n ]\n}', "f.json")
