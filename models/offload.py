@@ -16,7 +16,7 @@ from libra_plan.models.parallelism import Layout
 from libra_plan.models.quantities import Estimate, Origin
 from libra_plan.models.states import optimizer_mib, weights_mib
 from libra_plan.models.training_stage import StageCost
-from libra_plan.profiles.schema import ProfileFile, Spread
+from libra_plan.profiles.schema import MeasuredSpread, ProfileFile
 from libra_plan.profiles.units import MIB_PER_GIB
 
 __all__ = ["Offloaded", "measured_offload", "offloaded_cost", "offloaded_state"]
@@ -53,7 +53,7 @@ def offloaded_state(profile: ProfileFile, layout: Layout, ranks: int, parts: Col
     return Offloaded(gone, states + weights, 2 * states + written, passes * weights)
 
 
-def offloaded_cost(cost: StageCost, state: Offloaded, link: Spread | None, name: str) -> StageCost:
+def offloaded_cost(cost: StageCost, state: Offloaded, link: MeasuredSpread | None, name: str) -> StageCost:
     """Take the state off the GPU, and let the step wait for the link; `low` hides all that it can."""
     if link is None:
         raise RefusedError(

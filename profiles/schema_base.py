@@ -19,6 +19,8 @@ __all__ = [
     "NonNegative",
     "Positive",
     "Seconds",
+    "Sigma",
+    "Steps",
     "Weight",
     "Whole",
 ]
@@ -34,7 +36,7 @@ Steps = Annotated[int, Meta(ge=0, le=10**6)]
 Cores = Annotated[float, Meta(ge=0, le=1e6)]
 Mib = Annotated[float, Meta(ge=0, le=1e9)]
 Seconds = Annotated[float, Meta(ge=0, le=1e9)]
-Spread = Annotated[float, Meta(ge=0, le=4)]
+Sigma = Annotated[float, Meta(ge=0, le=4)]
 Mass = Annotated[float, Meta(ge=0, le=1e15)]
 Weight = Annotated[float, Meta(ge=1e-6, le=1e6)]
 Large = Annotated[int, Meta(ge=1, le=2**20)]

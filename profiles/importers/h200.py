@@ -22,6 +22,7 @@ import msgspec
 from libra_plan.profiles.profile_folder import folder_texts, sha256_of, yaml_text
 from libra_plan.profiles.schema import (
     Hardware,
+    MeasuredSpread,
     Method,
     ModelShape,
     Phase,
@@ -30,7 +31,6 @@ from libra_plan.profiles.schema import (
     Provenance,
     SharedRate,
     Software,
-    Spread,
     SwitchingFile,
 )
 
@@ -137,12 +137,12 @@ def _events(content: bytes) -> list[dict[str, Any]]:
     return [json.loads(line) for line in content.decode().splitlines() if line.strip()]
 
 
-def _spread(values: Iterable[float]) -> Spread:
+def _spread(values: Iterable[float]) -> MeasuredSpread:
     """Summarise readings; the 90th percentile is the nearest rank, so it was truly read once."""
     ordered = sorted(values)
     p90 = ordered[math.ceil(0.9 * len(ordered)) - 1]
     numbers = {"typical": statistics.median(ordered), "low": ordered[0], "high": ordered[-1], "p90": p90}
-    return Spread(n=len(ordered), **{name: round(value, 4) for name, value in numbers.items()})
+    return MeasuredSpread(n=len(ordered), **{name: round(value, 4) for name, value in numbers.items()})
 
 
 def _provenance(source: str, digest: str) -> Provenance:

@@ -8,11 +8,11 @@ import re
 import jsonschema
 import msgspec
 import pytest
+from published_schemas import FILES, schema_files
 
 from libra_plan.cli.schema_verb import SchemaName
 from libra_plan.planner.controller.policy import ReplanPolicy
 from libra_plan.profiles.catalog import shipped_folder
-from libra_plan.profiles.json_schema import FILES, schema_files
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -11,12 +11,12 @@ from libra_plan.models.quantities import Estimate, Origin
 from libra_plan.models.states import optimizer_mib, state_mib, weights_mib
 from libra_plan.models.training_stage import StageCost
 from libra_plan.profiles.catalog import load_profile, shipped_folder
-from libra_plan.profiles.schema import Spread
+from libra_plan.profiles.schema import MeasuredSpread
 
 ONE = Layout()
 TRAIN = load_profile(shipped_folder() / "h200-qwen2.5-1.5b-train").file
 SCORE = load_profile(shipped_folder() / "h200-qwen2.5-7b-score").file
-LINK = Spread(typical=51.2, low=51.0, high=51.5, p90=51.5, n=4)
+LINK = MeasuredSpread(typical=51.2, low=51.0, high=51.5, p90=51.5, n=4)
 COST = StageCost(
     Estimate(10.0, 9.0, 11.0, "s", Origin.INTERPOLATED),
     Estimate(40_000.0, 39_000.0, 43_000.0, "MiB", Origin.INTERPOLATED),

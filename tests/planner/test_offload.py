@@ -16,9 +16,9 @@ from libra_plan.planner.verify import violations_of
 from libra_plan.profiles.catalog import LoadedProfile, ProfilesFolder
 from libra_plan.profiles.schema import (
     Fixed,
+    MeasuredSpread,
     Point,
     RoleSpec,
-    Spread,
     SwitchingFile,
     TaskSpec,
     WorkloadFile,
@@ -29,7 +29,7 @@ POINTS = tuple(
     Point(batch_sequences=batch, seq_len_tokens=length, time_s=1.0)
     for batch, length in ((1, 512), (32, 512), (4, 8192), (1, 32768))
 )
-RATE = Spread(typical=51.0, low=51.0, high=51.0, p90=51.0, n=4)
+RATE = MeasuredSpread(typical=51.0, low=51.0, high=51.0, p90=51.0, n=4)
 SWITCHING = SwitchingFile(
     schema_version=1,
     gpu_class="h200_sxm",

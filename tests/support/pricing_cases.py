@@ -11,9 +11,9 @@ from libra_plan.profiles.catalog import LoadedProfile, ProfilesFolder
 from libra_plan.profiles.schema import (
     Fixed,
     LogNormal,
+    MeasuredSpread,
     Point,
     RoleSpec,
-    Spread,
     SwitchingFile,
     TaskSpec,
     WorkloadFile,
@@ -36,7 +36,7 @@ H200 = uniform_cluster(8, "h200_sxm", 143_155.9)
 
 
 def spread(value):
-    return Spread(typical=value, low=value, high=value, p90=value, n=3)
+    return MeasuredSpread(typical=value, low=value, high=value, p90=value, n=3)
 
 
 SWITCHING = SwitchingFile(
