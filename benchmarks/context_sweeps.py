@@ -17,8 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-from libra_plan.models.communication import ring_exchange_s
-from libra_plan.models.nnls import Array, relative_nnls
+from libra_plan.models.costs.base import Array, relative_nnls
+from libra_plan.models.network import ring_exchange_s
 from libra_plan.models.parallelism import Layout
 from libra_plan.profiles.hardware import GPUS
 from libra_plan.profiles.schema import ModelShape, Software

@@ -24,12 +24,13 @@ import numpy as np
 from left_out_models import HEADER, table
 from predict_speed import report
 
-from libra_plan.models.crossval import Errors, errors_of
-from libra_plan.models.curve import LEAST_POINTS, Curve, Recipe, Sample, fit_curve, fit_plain
-from libra_plan.models.fit import FittedProfile, Query, fit_profile
-from libra_plan.models.forms import places_of
-from libra_plan.models.prior import prior_for
-from libra_plan.models.recipes import TIME
+from libra_plan.models.costs.base import places_of
+from libra_plan.models.curves.curve import LEAST_POINTS, Curve, CurveSample, Recipe, fit_curve, fit_plain
+from libra_plan.models.curves.errors import Errors, errors_of
+from libra_plan.models.curves.layouts import TIME
+from libra_plan.models.fit import FittedProfile, fit_profile
+from libra_plan.models.priors.models import prior_for
+from libra_plan.models.query import Query
 from libra_plan.profiles.catalog import load_profile, shipped_folder
 
 LEAST_SWEEP = 4
@@ -85,7 +86,7 @@ def memories(profiles: Iterable[FittedProfile]) -> list[Curve]:
     return [fit.memory for profile in profiles for fit in profile.fits if fit.memory is not None]
 
 
-def least_tokens(tokens: float) -> Callable[[Sample], bool]:
+def least_tokens(tokens: float) -> Callable[[CurveSample], bool]:
     return lambda sample: sample.batch * sample.length >= tokens
 
 
@@ -154,7 +155,7 @@ def read(data: Path | None, name: str) -> list[dict[str, str]] | None:
         return list(csv.DictReader(stream))
 
 
-def left_out(recipe: Recipe, samples: Sequence[Sample], groups: Sequence[object], least: int) -> list[float]:
+def left_out(recipe: Recipe, samples: Sequence[CurveSample], groups: Sequence[object], least: int) -> list[float]:
     """Give ln(measured / predicted) of each group left out, where `least` samples remain."""
     errors: list[float] = []
     for group in dict.fromkeys(groups):
@@ -169,8 +170,8 @@ def left_out(recipe: Recipe, samples: Sequence[Sample], groups: Sequence[object]
     return errors
 
 
-def plain_sample(batch: float, length: float, output: float, value: float) -> Sample:
-    return Sample(batch, length, output, value, value, value, ())
+def plain_sample(batch: float, length: float, output: float, value: float) -> CurveSample:
+    return CurveSample(batch, length, output, value, value, value, ())
 
 
 CONFIGURATION = (
@@ -195,7 +196,7 @@ def serve_rows(table: list[dict[str, str]] | None) -> Iterable[Row]:
     if table is None:
         yield Row(name, {"median": 6.0}, None)
         return
-    groups: dict[tuple[str, ...], list[Sample]] = defaultdict(list)
+    groups: dict[tuple[str, ...], list[CurveSample]] = defaultdict(list)
     for row in table:
         seconds = float(row["silicon_tpot_ms"]) / 1e3
         sample = plain_sample(float(row["batch_size"]), float(row["isl"]), float(row["osl"]), seconds)
@@ -213,7 +214,7 @@ def serve_rows(table: list[dict[str, str]] | None) -> Iterable[Row]:
     yield Row("serving TPOT, all places", {"covered": 90.0}, {"covered": 100 * covered}, count)
 
 
-def sweep_row(name: str, sweeps: Iterable[list[Sample]] | None) -> Row:
+def sweep_row(name: str, sweeps: Iterable[list[CurveSample]] | None) -> Row:
     """Leave one length out of each training sweep."""
     goal = {"median": 3.0}
     if sweeps is None:
@@ -227,11 +228,11 @@ def sweep_row(name: str, sweeps: Iterable[list[Sample]] | None) -> Row:
     return Row(name, goal, {"median": statistics.median(relative)}, len(relative))
 
 
-def foundry_sweeps(table: list[dict[str, str]] | None) -> list[list[Sample]] | None:
+def foundry_sweeps(table: list[dict[str, str]] | None) -> list[list[CurveSample]] | None:
     if table is None:
         return None
     keys = ("Model", "GPU", "Precision", "# GPUs", "Sharding Strategy", "Activation Checkpointing")
-    sweeps: dict[tuple[str, ...], list[Sample]] = defaultdict(list)
+    sweeps: dict[tuple[str, ...], list[CurveSample]] = defaultdict(list)
     for row in table:
         batch = float(row["MicroBatchSize"]) * float(row["GradAccum"])
         length = float(row["SeqLen (T)"])
@@ -240,10 +241,10 @@ def foundry_sweeps(table: list[dict[str, str]] | None) -> list[list[Sample]] | N
     return list(sweeps.values())
 
 
-def torchtitan_sweeps(table: list[dict[str, str]] | None) -> list[list[Sample]] | None:
+def torchtitan_sweeps(table: list[dict[str, str]] | None) -> list[list[CurveSample]] | None:
     if table is None:
         return None
-    sweeps: dict[str, list[Sample]] = defaultdict(list)
+    sweeps: dict[str, list[CurveSample]] = defaultdict(list)
     for row in table:
         if row["Sequence Length"] and row["TPS/GPU"]:
             length = float(row["Sequence Length"])
@@ -252,7 +253,7 @@ def torchtitan_sweeps(table: list[dict[str, str]] | None) -> list[list[Sample]] 
     return list(sweeps.values())
 
 
-def in_sample_row(name: str, sweeps: Iterable[list[Sample]] | None) -> Row:
+def in_sample_row(name: str, sweeps: Iterable[list[CurveSample]] | None) -> Row:
     """Fit each sweep whole with s/token = a + c·S and compare it with itself."""
     goal = {"median": 3.0}
     if sweeps is None:

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from libra_plan.models.curve import Sample
+from libra_plan.models.curves.curve import CurveSample
 from libra_plan.models.fit import FittedProfile, fit_profile
-from libra_plan.models.prior import prior_for
+from libra_plan.models.priors.models import prior_for
 from libra_plan.models.quantities import Estimate
 from libra_plan.profiles.catalog import load_profile, shipped_folder
 
@@ -79,7 +79,7 @@ def left_out(profiles: Sequence[FittedProfile]) -> Iterator[LeftOut]:
         )
 
 
-def _median(pairs: Iterable[tuple[Estimate, Sample]]) -> float:
+def _median(pairs: Iterable[tuple[Estimate, CurveSample]]) -> float:
     return 100 * statistics.median(abs(guess.value / each.value - 1) for guess, each in pairs)
 
 

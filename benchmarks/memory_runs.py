@@ -2,7 +2,7 @@
 
     python benchmarks/memory_runs.py
 
-First the reserve for another run (`models/memory_reserve.py`), derived from the shapes that both sets
+First the reserve for another run (`models/memory/bound.py`), derived from the shapes that both sets
 measured. Then how often the upper bounds of profiles of one set cover the reserved peaks of the other,
 how wide they are, and whether anything that ran out of memory would be called feasible: with the
 reserve as shipped, and with one derived without the model it is tried on.
@@ -17,13 +17,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from libra_plan.errors import RefusedError
-from libra_plan.models.conformal import upper_quantile
-from libra_plan.models.curve import MEMORY_LEVEL
-from libra_plan.models.fit import FittedProfile, Query, fit_profile
-from libra_plan.models.memory_bound import MemoryBound
-from libra_plan.models.memory_reserve import RUN_RESERVE, RunReserve
+from libra_plan.models.curves.curve import MEMORY_LEVEL, upper_quantile
+from libra_plan.models.fit import FittedProfile, fit_profile
+from libra_plan.models.memory.bound import RUN_RESERVE, MemoryBound, RunReserve
+from libra_plan.models.memory.states import standing_mib
 from libra_plan.models.parallelism import Layout
-from libra_plan.models.states import standing_mib
+from libra_plan.models.query import Query
 from libra_plan.profiles.catalog import LoadedProfile, load_folder, shipped_folder
 
 SETS = ("h200", "h200b")

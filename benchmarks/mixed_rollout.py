@@ -14,12 +14,12 @@ import time
 
 import numpy as np
 
-from libra_plan.models.admission import Admission
 from libra_plan.models.fit import fit_profile
 from libra_plan.models.lengths import LengthSample, sample_lengths
-from libra_plan.models.mixed_rollout import ReplicaKind, mixed_rollout
 from libra_plan.models.parallelism import Layout
-from libra_plan.models.rollout import pair_lengths
+from libra_plan.models.rollout.admission import Admission
+from libra_plan.models.rollout.makespan import pair_lengths
+from libra_plan.models.rollout.mixed import ReplicaKind, mixed_rollout
 from libra_plan.profiles.catalog import load_profile, shipped_folder
 from libra_plan.profiles.schema import LogNormal
 

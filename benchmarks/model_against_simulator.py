@@ -96,7 +96,7 @@ def why(case: Case, stage: str, error: float) -> str:
         )
         return "lengths that were drawn against quantiles" + slowest
     if stage == "step" and case.streams:
-        return "the steady rate of a stream is an approximation (models/streaming.py)"
+        return "the steady rate of a stream is an approximation (models/rollout/streaming.py)"
     if stage == "step" and case.overlaps and task.costs.scoring:
         return "scoring goes on trajectory by trajectory; the model ends it before training begins"
     if stage == "step" and case.overlaps:

@@ -21,7 +21,7 @@ import numpy as np
 from libra_plan.models.fit import FittedProfile, fit_profile
 from libra_plan.models.predict import predict
 from libra_plan.models.query import Query
-from libra_plan.models.questions import Question
+from libra_plan.models.questions import CostQuestion
 from libra_plan.profiles.catalog import load_folder, shipped_folder
 from libra_plan.profiles.schema import Phase
 
@@ -31,7 +31,7 @@ MEASURED = (4.0, 2048.0)
 UNMEASURED_MODEL = "qwen3-8b"
 
 
-def questions(count: int, models: tuple[str, ...]) -> list[Question]:
+def questions(count: int, models: tuple[str, ...]) -> list[CostQuestion]:
     """Draw questions; one in ten is about a measured place, one in ten about another layout."""
     rng = np.random.default_rng(0)
     rows = []
@@ -42,7 +42,7 @@ def questions(count: int, models: tuple[str, ...]) -> list[Question]:
         dp = 2 if phase == "train" and rng.random() < 0.2 else 1
         query = Query(batch, length, tp=2 if rng.random() < 0.1 else 1, dp=dp)
         model = models[int(rng.integers(len(models)))]
-        rows.append(Question(line + 2, phase, model, None, None, None, None, None, None, query))
+        rows.append(CostQuestion(line + 2, phase, model, None, None, None, None, None, None, query))
     return rows
 
 

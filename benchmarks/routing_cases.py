@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 from msgspec.structs import replace
 
-from libra_plan.models.admission import Admission
 from libra_plan.models.lengths import IntArray, sample_lengths
-from libra_plan.models.mixed_rollout import MixedRollout, ReplicaKind, mixed_rollout
 from libra_plan.models.parallelism import Layout
-from libra_plan.models.rollout import Trajectories
+from libra_plan.models.rollout.admission import Admission
+from libra_plan.models.rollout.makespan import Trajectories
+from libra_plan.models.rollout.mixed import MixedRollout, ReplicaKind, mixed_rollout
 from libra_plan.planner.simulate.outcomes import read_tokens, turns_of
 from libra_plan.planner.simulate.routers import Bucket, Routing
 from libra_plan.planner.simulate.world import DecodeCosts, Training, World, WorldTask, read_world
@@ -28,7 +28,7 @@ MODES = {"batch": COSTS, "stream": COSTS[:2]}
 TELLING = (0.0, 1.0)
 """What tools tell, besides what was published: nothing, and everything they can."""
 DOUBLINGS = {1: 1.0, 2: 1.6, 4: 1.6 * 1.45, 8: 1.6 * 1.45 * 1.25}
-"""How much faster a step is on 2, 4 and 8 GPUs: published medians per doubling (models/layout_prior.py)."""
+"""How much faster a step is on 2, 4 and 8 GPUs: published medians per doubling (models/priors/layouts.py)."""
 STEEP = {1: 1.0, 2: 1.149, 4: 1.320, 8: 1.516}
 """How much less a sequence costs per step on 2, 4 and 8 GPUs (the other terms as by roofline).
 

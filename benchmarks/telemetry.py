@@ -21,7 +21,7 @@ import timeit
 from pathlib import Path
 
 import libra_plan
-from libra_plan.models.correction import Correction, observe
+from libra_plan.models.corrections import Correction, with_observation
 from libra_plan.planner.telemetry.throughput import Ledger
 from libra_plan.planner.telemetry.work_windows import read_windows
 
@@ -71,7 +71,7 @@ def alarms(runs: int = 50, length: int = 2000, spread: float = 0.05) -> int:
     for seed in range(runs):
         rng, state = random.Random(seed), Correction()
         for _ in range(length):
-            state = observe(state, math.exp(rng.gauss(0.0, spread)), 1.0)
+            state = with_observation(state, math.exp(rng.gauss(0.0, spread)), 1.0)
         found += state.changes
     return found
 
@@ -82,10 +82,10 @@ def delays(shift: float, runs: int = 200, spread: float = 0.05) -> list[int]:
     for seed in range(runs):
         rng, state, windows_ = random.Random(seed), Correction(), 0
         for _ in range(100):
-            state = observe(state, math.exp(rng.gauss(0.0, spread)), 1.0)
+            state = with_observation(state, math.exp(rng.gauss(0.0, spread)), 1.0)
         begun = state.changes
         while state.changes == begun and windows_ < 500:
-            state = observe(state, shift * math.exp(rng.gauss(0.0, spread)), 1.0)
+            state = with_observation(state, shift * math.exp(rng.gauss(0.0, spread)), 1.0)
             windows_ += 1
         found.append(windows_)
     return found

@@ -13,7 +13,8 @@ import statistics
 from collections import Counter, defaultdict
 
 from libra_plan.errors import RefusedError
-from libra_plan.models.fit import FittedProfile, Query, fit_profile
+from libra_plan.models.fit import FittedProfile, fit_profile
+from libra_plan.models.query import Query
 from libra_plan.profiles.catalog import load_folder, shipped_folder
 from libra_plan.profiles.schema import Point
 

@@ -16,7 +16,7 @@ from libra_plan.errors import InputError
 from libra_plan.profiles.counting import counted
 
 if TYPE_CHECKING:
-    from libra_plan.models.batch_control import BatchAdvice, BatchState
+    from libra_plan.models.batch import BatchAdvice, BatchState
     from libra_plan.models.parallelism import Layout
     from libra_plan.profiles.catalog import LoadedProfile
 
@@ -63,7 +63,7 @@ def batch(
     form: FormOption = Form.TABLE,
 ) -> None:
     """Bound the memory of every size, and print which fit."""
-    from libra_plan.models.batch_control import recommend_batch
+    from libra_plan.models.batch import recommend_batch
     from libra_plan.models.parallelism import Layout
     from libra_plan.profiles.catalog import find_profile, load_profile
     from libra_plan.profiles.traces import read_trace
@@ -107,7 +107,7 @@ def _next_step(advice: BatchAdvice, changes: int, limits: Sequence[float]) -> di
 
 
 def _begin(loaded: LoadedProfile, samples_per_rank: int | None, current: int, most: int) -> BatchState:
-    from libra_plan.models.batch_control import rollout_batch, training_batch
+    from libra_plan.models.batch import rollout_batch, training_batch
 
     phase = loaded.file.phase
     if phase == "train" and samples_per_rank is None:
@@ -127,8 +127,8 @@ def _need(
     loaded: LoadedProfile, lengths_tokens: Sequence[int], layout: Layout, dp: int
 ) -> Callable[[int], float]:
     """Bound the memory of each size: as measured, or from the engine's own figures where only times were."""
-    from libra_plan.models.batch_memory import engine_need, profile_need
-    from libra_plan.models.fit_cache import cached_fit
+    from libra_plan.models.batch import engine_need, profile_need
+    from libra_plan.models.fits import cached_fit
 
     if loaded.file.phase == "serve":
         return engine_need(loaded.file, lengths_tokens, layout)

@@ -34,7 +34,7 @@ def kept_configurations(most_mib: float) -> Iterator[ConfigurationFolder | None]
     if not most_mib:
         yield None
         return
-    from libra_plan.models.fit_cache import cache_folder
+    from libra_plan.models.fits import cache_folder
     from libra_plan.planner.configurations.keeping import ConfigurationFolder
 
     folder = ConfigurationFolder(cache_folder(os.environ) / "columns", most_mib)

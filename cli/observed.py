@@ -11,7 +11,7 @@ from libra_plan.cli import render
 from libra_plan.profiles.counting import counted
 
 if TYPE_CHECKING:
-    from libra_plan.models.corrections_file import CorrectionsFile
+    from libra_plan.models.corrections import CorrectionsFile
     from libra_plan.planner.problem import Problem, StageOption
 
 __all__ = ["Observed", "read_observed"]
@@ -27,7 +27,7 @@ class Observed:
 
     def noted(self, problem: Problem) -> Problem:
         """Name the file among the plan's inputs, and say what it corrects."""
-        from libra_plan.models.corrections_file import CORRECTIONS
+        from libra_plan.models.corrections import CORRECTIONS
 
         roles = {(task.id, role.id): role for task in problem.tasks for role in task.roles}
         for key, known in self.file.by_role.items():
@@ -42,7 +42,7 @@ class Observed:
 
 def _outside(corrected: Sequence[StageOption]) -> str:
     """Say how many of the options lie where the factor was not seen."""
-    from libra_plan.models.corrections_file import INSIDE
+    from libra_plan.models.corrections import INSIDE
 
     outside = sum(option.time_s.origin not in INSIDE for option in corrected)
     if not outside:
@@ -61,7 +61,7 @@ def _why(known: bool) -> str:
 
 def read_observed(named: Path | None, out: Path | None) -> Observed | None:
     """Read the corrections named, or those that lie in the plan's folder."""
-    from libra_plan.models.corrections_file import CORRECTIONS, read_corrections
+    from libra_plan.models.corrections import CORRECTIONS, read_corrections
 
     path = named
     if path is None and out is not None and (out / CORRECTIONS).is_file():

@@ -23,7 +23,7 @@ from libra_plan.cli.throughput_verbs import (
 from libra_plan.errors import InputError, WorkloadError
 
 if TYPE_CHECKING:
-    from libra_plan.models.corrections_file import CorrectionsFile
+    from libra_plan.models.corrections import CorrectionsFile
     from libra_plan.models.fit import FittedProfile
     from libra_plan.planner.launchers.manifest import Manifest
     from libra_plan.planner.telemetry.drift import PlannedStage, RoleDrift
@@ -63,7 +63,7 @@ def drift(
     form: FormOption = Form.TABLE,
 ) -> None:
     """Compare, write when asked, and print."""
-    from libra_plan.models.corrections_file import read_corrections
+    from libra_plan.models.corrections import read_corrections
     from libra_plan.planner.telemetry.drift import drifts
     from libra_plan.planner.telemetry.readers import ReaderFacts
 
@@ -113,7 +113,7 @@ def _read_folder(profiles: Path) -> tuple[ProfilesFolder, WorkloadFile]:
 
 
 def _fit(profile: LoadedProfile) -> FittedProfile:
-    from libra_plan.models.fit_cache import cached_fit
+    from libra_plan.models.fits import cached_fit
 
     return cached_fit(profile)
 
@@ -122,7 +122,7 @@ def _planned(
     manifest: Manifest, known: CorrectionsFile | None, digest: str | None
 ) -> dict[tuple[str, str], PlannedStage]:
     """Give the plan's stage times without the corrections it was made with."""
-    from libra_plan.models.corrections_file import CORRECTIONS
+    from libra_plan.models.corrections import CORRECTIONS
     from libra_plan.models.parallelism import Layout
     from libra_plan.models.quantities import Estimate, Origin
     from libra_plan.planner.telemetry.drift import PlannedStage
@@ -153,7 +153,7 @@ def _write(out: Path, found: list[RoleDrift], known: CorrectionsFile | None) -> 
     """Write the corrections found, and those of roles that were not recorded this time."""
     import msgspec
 
-    from libra_plan.models.corrections_file import CorrectionsFile
+    from libra_plan.models.corrections import CorrectionsFile
     from libra_plan.profiles.durable import write_atomically
 
     kept = {} if known is None else dict(known.by_role)
@@ -184,7 +184,7 @@ def _as_data(found: RoleDrift) -> dict[str, Any]:
 
 
 def _print(found: list[RoleDrift]) -> None:
-    from libra_plan.models.correction import LEAST_WINDOWS
+    from libra_plan.models.corrections import LEAST_WINDOWS
 
     rows = []
     for each in map(_as_data, found):

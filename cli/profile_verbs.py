@@ -15,13 +15,12 @@ from libra_plan.cli.flags import AllowPrior, Form, FormOption
 from libra_plan.profiles.counting import counted
 
 if TYPE_CHECKING:
-    from libra_plan.models.check import ProfileCheck
-    from libra_plan.models.crossval import Errors
-    from libra_plan.models.curve import Curve
+    from libra_plan.models.curves.curve import Curve
+    from libra_plan.models.curves.errors import Errors, ProfileCheck
+    from libra_plan.models.curves.layouts import LayoutFit
     from libra_plan.models.fit import FittedProfile
-    from libra_plan.models.layout_fit import LayoutFit
-    from libra_plan.models.predict import Prediction
-    from libra_plan.models.questions import BadQuestion, Question
+    from libra_plan.models.predict import CostPrediction
+    from libra_plan.models.questions import BadQuestion, CostQuestion
     from libra_plan.profiles.catalog import LoadedProfile, ProfilesFolder
 
 __all__ = ["app"]
@@ -81,11 +80,11 @@ def check(
     form: FormOption = Form.TABLE,
 ) -> None:
     """Check and print errors."""
-    from libra_plan.models.check import check_profile
+    from libra_plan.models.curves.errors import check_profile
 
     checks = [check_profile(profile, _fit(profile)) for profile in _load(profiles).values()]
     if plot is not None:
-        from libra_plan.models.check_plot import plot_checks
+        from libra_plan.models.curves.plot import plot_checks
 
         with writing(plot):
             plot_checks(checks, plot)
@@ -163,7 +162,7 @@ def _load(path: Path) -> dict[str, LoadedProfile]:
 
 
 def _fit(profile: LoadedProfile) -> FittedProfile:
-    from libra_plan.models.fit_cache import cached_fit
+    from libra_plan.models.fits import cached_fit
 
     return cached_fit(profile)
 
@@ -186,7 +185,7 @@ def _coefficients(fit_: LayoutFit) -> dict[str, Any]:
 
 def _curve_cells(quantity: str, fit_: LayoutFit, curve: Curve | None) -> list[str]:
     if curve is None:
-        from libra_plan.models.layout_fit import why_no_curve
+        from libra_plan.models.curves.layouts import why_no_curve
 
         reason = why_no_curve(fit_, quantity.partition(" ")[0])
         places = "" if quantity.startswith("memory") else str(fit_.samples)
@@ -265,7 +264,7 @@ def _errors(errors: Errors | None) -> list[str]:
     return [f"{errors.median:.2%}", f"{errors.p90:.2%}", f"{errors.covered:.0%}"]
 
 
-def _asked(question: Question | BadQuestion) -> dict[str, Any]:
+def _asked(question: CostQuestion | BadQuestion) -> dict[str, Any]:
     """Repeat what was asked, so that rows can be joined to the file."""
     from libra_plan.models.questions import BadQuestion
 
@@ -287,7 +286,7 @@ def _asked(question: Question | BadQuestion) -> dict[str, Any]:
     }
 
 
-def _print_predictions(pairs: list[tuple[Question | BadQuestion, Prediction]]) -> None:
+def _print_predictions(pairs: list[tuple[CostQuestion | BadQuestion, CostPrediction]]) -> None:
     rows = []
     for question, row in pairs:
         refusal = row.refusal or row.memory_refusal
@@ -323,11 +322,11 @@ def _print_predictions(pairs: list[tuple[Question | BadQuestion, Prediction]]) -
     )
 
 
-def _role_of(question: Question | BadQuestion) -> str:
+def _role_of(question: CostQuestion | BadQuestion) -> str:
     return getattr(question, "phase", None) or _asked(question)["role"] or ""
 
 
-def _query_of(question: Question | BadQuestion, profile: str | None) -> str:
+def _query_of(question: CostQuestion | BadQuestion, profile: str | None) -> str:
     """Say what was asked: the query, with its model where no profile answers, or a bad row's cells."""
     query = getattr(question, "query", None)
     if query is not None:

@@ -35,7 +35,7 @@ def say_of_workload(folder: ProfilesFolder, policy: Policy) -> None:
 
 def say_of_plan(plan: Plan, workload: WorkloadFile | None) -> None:
     """Say which tasks no plan can run as they are, and what of the plan is less sure or cannot be started."""
-    from libra_plan.models.ranks import RANKS_BEYOND
+    from libra_plan.models.priors.ranks import RANKS_BEYOND
     from libra_plan.planner.problem import SharingKind
 
     for queued in plan.queued:

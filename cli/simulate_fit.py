@@ -68,7 +68,7 @@ def fit_recordings(
 
 
 def _fitted(name: str) -> FittedProfile:
-    from libra_plan.models.fit_cache import cached_fit
+    from libra_plan.models.fits import cached_fit
     from libra_plan.profiles.catalog import find_profile, load_profile
 
     profile = load_profile(find_profile(name))

@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from libra_plan.errors import ClusterError
-from libra_plan.models.sharing import SEATS, seat_class, seat_index
-from libra_plan.models.topology import AbsentGpu, Cluster, Gpu, GpuId, Node
+from libra_plan.models.topology import SEATS, AbsentGpu, Cluster, Gpu, GpuId, Node, seat_class, seat_index
 from libra_plan.profiles.schema import ClusterFile, GpuSpec, NodeSpec
 from libra_plan.profiles.wording import did_you_mean
 

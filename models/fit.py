@@ -8,13 +8,25 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from libra_plan.errors import RefusedError
-from libra_plan.models import refusals
-from libra_plan.models.answers import Asked, measured_time, memory_from, nearest_rows, time_from
-from libra_plan.models.curve import Curve
-from libra_plan.models.decode import DecodeForm
-from libra_plan.models.engine_memory import engine_memory, engine_static
-from libra_plan.models.layout_fit import LayoutFit, fit_layout
-from libra_plan.models.layout_prior import (
+from libra_plan.models import query as refusals
+from libra_plan.models.costs.decode import DecodeForm, ServeForm
+from libra_plan.models.costs.memory import CacheForm, ChunkForm
+from libra_plan.models.curves.answers import Asked, measured_time, memory_from, nearest_rows, time_from
+from libra_plan.models.curves.curve import Curve
+from libra_plan.models.curves.layouts import (
+    LayoutFit,
+    fit_layout,
+    is_size,
+    memory_samples,
+    place_of,
+    rows_by_layout,
+    time_samples,
+)
+from libra_plan.models.memory.bound import MemoryBound
+from libra_plan.models.memory.shapes import engine_memory, engine_static, shape_memory
+from libra_plan.models.memory.states import standing_mib, weights_mib
+from libra_plan.models.parallelism import Layout, layout_faults, octaves_between
+from libra_plan.models.priors.layouts import (
     MEMORY_MARGIN,
     Speedup,
     can_carry,
@@ -23,17 +35,10 @@ from libra_plan.models.layout_prior import (
     layout_speedup,
     penalty_words,
 )
-from libra_plan.models.memory import CacheForm, ChunkForm
-from libra_plan.models.memory_bound import MemoryBound
-from libra_plan.models.memory_physics import shape_memory
-from libra_plan.models.parallelism import Layout, layout_faults, octaves_between
-from libra_plan.models.prior import TIME_ERROR, Donor, PhysicsPrior, prior_for
+from libra_plan.models.priors.models import TIME_ERROR, Donor, PhysicsPrior, prior_for
+from libra_plan.models.priors.ranks import assumed_over_ranks, memory_over_ranks, time_over_ranks
 from libra_plan.models.quantities import Estimate, Origin
 from libra_plan.models.query import DecodeCoefficients, Query
-from libra_plan.models.ranks import assumed_over_ranks, memory_over_ranks, time_over_ranks
-from libra_plan.models.samples import is_size, memory_samples, place_of, rows_by_layout, time_samples
-from libra_plan.models.serve import ServeForm
-from libra_plan.models.states import standing_mib, weights_mib
 from libra_plan.profiles.schema import Point, ProfileFile
 
 __all__ = ["DecodeCoefficients", "FittedProfile", "Query", "fit_profile"]

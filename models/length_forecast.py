@@ -22,10 +22,10 @@ from statistics import NormalDist
 import numpy as np
 
 from libra_plan.errors import WorkloadError
-from libra_plan.models.conformal import MARGIN, upper_quantile
+from libra_plan.models.curves.curve import MARGIN, upper_quantile
+from libra_plan.models.curves.layouts import LARGEST_SIZE, LEAST_SIZE
 from libra_plan.models.lengths import FloatArray
 from libra_plan.models.quantities import Estimate, Origin
-from libra_plan.models.samples import LARGEST_SIZE, LEAST_SIZE
 from libra_plan.profiles.schema import Distribution, Fixed, Histogram, LogNormal
 
 __all__ = ["LEAST_HISTORY", "LengthForecast", "forecast_lengths", "law_mean_tokens", "scaled"]

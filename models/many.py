@@ -17,21 +17,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from libra_plan.errors import RefusedError
-from libra_plan.models import refusals
-from libra_plan.models.answers import ONE_OCTAVE, Asked
-from libra_plan.models.conformal import MARGIN
-from libra_plan.models.curve import Curve, bounded
+from libra_plan.models import query as refusals
+from libra_plan.models.costs.base import Array, Places
+from libra_plan.models.curves.answers import ONE_OCTAVE, Asked
+from libra_plan.models.curves.curve import MARGIN, Curve, bounded
+from libra_plan.models.curves.domain import Reaches, reach_many
+from libra_plan.models.curves.layouts import LARGEST_SIZE, LEAST_SIZE, LayoutFit, place_of
 from libra_plan.models.fit import FittedProfile
-from libra_plan.models.forms import Places
-from libra_plan.models.layout_fit import LayoutFit
-from libra_plan.models.layout_prior import MEMORY_MARGIN
-from libra_plan.models.nnls import Array
 from libra_plan.models.parallelism import Layout
+from libra_plan.models.priors.layouts import MEMORY_MARGIN
+from libra_plan.models.priors.ranks import memory_over_ranks, time_over_ranks
 from libra_plan.models.quantities import Estimate, Origin
 from libra_plan.models.query import Query
-from libra_plan.models.ranks import memory_over_ranks, time_over_ranks
-from libra_plan.models.reach_many import Reaches, reach_many
-from libra_plan.models.samples import LARGEST_SIZE, LEAST_SIZE, place_of
 
 __all__ = ["Answer", "memory_many", "time_many"]
 

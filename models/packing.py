@@ -1,4 +1,11 @@
-"""Deal sequences to replicas and pack each share into micro-batches of a strict token budget."""
+"""Deal sequences to replicas and pack each share into micro-batches of a strict token budget.
+
+Put sequences into as few bins of a token capacity as can be proven, or nearly so.
+
+Eight sequences of length 7 need eight bins of 8, though ⌈56/8⌉ is 7. The heuristic is best fit,
+longest first; the bound is L2 of Martello and Toth (1990); few sequences are solved exactly by
+branch and bound between the two.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +18,7 @@ import numpy as np
 from libra_plan.errors import RefusedError
 from libra_plan.models.lengths import LengthSample
 
-__all__ = ["Share", "busiest_shares", "pack"]
+__all__ = ["Bins", "Share", "busiest_shares", "fill_bins", "least_bins", "pack"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,3 +94,90 @@ def _too_long(length: int, budget_tokens: int) -> RefusedError:
         allowed=f"at most micro_batch_tokens {budget_tokens}",
         way_out="raise micro_batch_tokens or cut the lengths (max_tokens)",
     )
+
+
+EXACT_SEQUENCES = 24
+_MOST_NODES = 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class Bins:
+    """Bins of lengths, tokens; no packing has fewer than `lower_bound` bins."""
+
+    groups: tuple[tuple[int, ...], ...]
+    lower_bound: int
+
+    @property
+    def optimal(self) -> bool:
+        """Tell whether there cannot be fewer bins."""
+        return len(self.groups) == self.lower_bound
+
+
+def fill_bins(lengths: Sequence[int], capacity_tokens: int) -> Bins:
+    """Pack lengths so that no bin holds more than `capacity_tokens`; exactly up to 24 sequences."""
+    if any(length < 1 for length in lengths) or capacity_tokens < 1:
+        raise RefusedError(
+            "lengths and capacity are whole numbers of tokens",
+            got=f"capacity {capacity_tokens}, shortest length {min(lengths, default=0)}",
+            allowed="at least 1",
+        )
+    found = tuple(tuple(group) for group in pack(lengths, capacity_tokens))
+    bound = least_bins(lengths, capacity_tokens)
+    if len(found) == bound or len(lengths) > EXACT_SEQUENCES:
+        return Bins(found, bound)
+    search = _Search(sorted(lengths, reverse=True), capacity_tokens, found, bound)
+    search.place(0)
+    return Bins(search.best, bound if search.nodes > _MOST_NODES else len(search.best))
+
+
+def least_bins(lengths: Sequence[int], capacity_tokens: int) -> int:
+    """Give a number of bins that no packing goes below (L2).
+
+    For every threshold k ≤ C/2: sequences above C − k have bins of their own, those above C/2 too,
+    and what of k to C/2 does not fit beside the latter needs further ones.
+    """
+    best = 0
+    half = capacity_tokens / 2
+    for threshold in {0, *(length for length in lengths if length <= half)}:
+        alone = [length for length in lengths if length > capacity_tokens - threshold]
+        large = [length for length in lengths if half < length <= capacity_tokens - threshold]
+        small = sum(length for length in lengths if threshold <= length <= half)
+        left = small - (len(large) * capacity_tokens - sum(large))
+        best = max(best, len(alone) + len(large) + max(-(-left // capacity_tokens), 0))
+    return best
+
+
+class _Search:
+    """Branch and bound: each sequence, longest first, into every bin of another room, or a new one."""
+
+    def __init__(
+        self, lengths: Sequence[int], capacity: int, found: tuple[tuple[int, ...], ...], bound: int
+    ) -> None:
+        self.lengths, self.capacity, self.best, self.bound = lengths, capacity, found, bound
+        self.nodes = 0
+        self._bins: list[list[int]] = []
+        self._room: list[int] = []
+
+    def place(self, at: int) -> None:
+        """Place the sequences from `at` on, and keep the best packing."""
+        self.nodes += 1
+        if self.nodes > _MOST_NODES or len(self.best) == self.bound or len(self._bins) >= len(self.best):
+            return
+        if at == len(self.lengths):
+            self.best = tuple(tuple(each) for each in self._bins)
+            return
+        length, tried = self.lengths[at], set[int]()
+        for number, room in enumerate(self._room):
+            if room >= length and room not in tried:
+                tried.add(room)
+                self._bins[number].append(length)
+                self._room[number] -= length
+                self.place(at + 1)
+                self._room[number] += length
+                self._bins[number].pop()
+        if len(self._bins) + 1 < len(self.best):
+            self._bins.append([length])
+            self._room.append(self.capacity - length)
+            self.place(at + 1)
+            self._bins.pop()
+            self._room.pop()

@@ -9,18 +9,25 @@ import msgspec
 
 from libra_plan.errors import InputError, LibraError, RefusedError
 from libra_plan.models.fit import FittedProfile, fit_profile
+from libra_plan.models.lookup import (
+    Choice,
+    alike,
+    choose_profile,
+    in_set,
+    like_stated,
+    same_way,
+    unknown_model,
+)
 from libra_plan.models.many import Answer, memory_many, time_many
-from libra_plan.models.profile_lookup import Choice, choose, in_set, like_stated, unknown_model
 from libra_plan.models.quantities import Estimate
 from libra_plan.models.query import Query
-from libra_plan.models.questions import BadQuestion, Question
-from libra_plan.models.transfer_sources import alike, same_way
+from libra_plan.models.questions import BadQuestion, CostQuestion
 from libra_plan.profiles.catalog import LoadedProfile
 from libra_plan.profiles.counting import counted
 from libra_plan.profiles.model_shapes import model_shape, plain_name
 from libra_plan.profiles.schema import ModelShape, ProfileFile
 
-__all__ = ["Prediction", "Predictions", "Refusal", "predict"]
+__all__ = ["CostPrediction", "Predictions", "Refusal", "predict"]
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -30,7 +37,7 @@ class Refusal(msgspec.Struct, frozen=True):
     way_out: str | None
 
 
-class Prediction(msgspec.Struct, frozen=True, kw_only=True):
+class CostPrediction(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to one question. What is unknown is None, and a refusal says why.
 
     `profile` is the one that answered; None where none did.
@@ -58,7 +65,7 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
 class Predictions:
     """One prediction per question, and what has to be said about the choice of profiles."""
 
-    rows: tuple[Prediction, ...]
+    rows: tuple[CostPrediction, ...]
     notes: tuple[str, ...]
 
 
@@ -67,7 +74,7 @@ FitOne = Callable[[LoadedProfile], FittedProfile]
 
 def predict(
     profiles: Mapping[str, LoadedProfile],
-    questions: Sequence[Question | BadQuestion],
+    questions: Sequence[CostQuestion | BadQuestion],
     *,
     fit: FitOne,
     set_name: str | None = None,
@@ -83,8 +90,8 @@ def predict(
             way_out="a set is named by what its profiles' ids begin with",
         )
     desk = _Desk(able, fit, allow_prior)
-    groups: dict[tuple[object, ...], list[tuple[int, Question]]] = {}
-    rows: list[Prediction | None] = [None] * len(questions)
+    groups: dict[tuple[object, ...], list[tuple[int, CostQuestion]]] = {}
+    rows: list[CostPrediction | None] = [None] * len(questions)
     for number, question in enumerate(questions):
         if isinstance(question, BadQuestion):
             rows[number] = _refused(question.reason)
@@ -105,7 +112,7 @@ class _Desk:
         self._fits: dict[str, FittedProfile] = {}
         self.notes: list[str] = []
 
-    def answer(self, questions: Sequence[Question]) -> list[Prediction]:
+    def answer(self, questions: Sequence[CostQuestion]) -> list[CostPrediction]:
         """Answer questions of one identity."""
         try:
             fitted = self._answerer(questions[0])
@@ -120,8 +127,8 @@ class _Desk:
             for question, time, memory in zip(questions, times, memories, strict=True)
         ]
 
-    def _answerer(self, question: Question) -> FittedProfile:
-        choice = choose(self._profiles, question)
+    def _answerer(self, question: CostQuestion) -> FittedProfile:
+        choice = choose_profile(self._profiles, question)
         if choice is None:
             if not self._allow_prior:
                 raise unknown_model(self._profiles, question)
@@ -145,7 +152,7 @@ class _Desk:
             self._fits[profile.file.id] = self._fit(profile)
         return self._fits[profile.file.id]
 
-    def _never_measured(self, question: Question) -> FittedProfile:
+    def _never_measured(self, question: CostQuestion) -> FittedProfile:
         """Carry the models of the same stack over to one that was never measured."""
         candidates = alike(
             each for _, each in sorted(self._profiles.items()) if _computes_alike(each.file, question)
@@ -174,7 +181,7 @@ class _Desk:
                 return each.file.model
         return model_shape(model)
 
-    def _donors(self, question: Question, file: ProfileFile) -> list[FittedProfile]:
+    def _donors(self, question: CostQuestion, file: ProfileFile) -> list[FittedProfile]:
         """Take one profile for every other model that computes as this one does."""
         others = [
             each
@@ -206,7 +213,7 @@ def _assumptions(fitted: FittedProfile, queries: Sequence[Query], times: Sequenc
             yield f"{name}: {counted(raised, 'answer')} raised to the {fitted.prior.floor_note}"
 
 
-def _computes_alike(file: ProfileFile, question: Question) -> bool:
+def _computes_alike(file: ProfileFile, question: CostQuestion) -> bool:
     """Tell whether a profile of another model runs as the question does, up to how states are kept."""
     if file.phase != question.phase:
         return False
@@ -221,19 +228,19 @@ def _computing(precision: str) -> str:
     return precision.rsplit("/", maxsplit=1)[-1]
 
 
-def _refused(refusal: LibraError) -> Prediction:
+def _refused(refusal: LibraError) -> CostPrediction:
     said = _said(refusal)
-    return Prediction(refusal=said, memory_refusal=said)
+    return CostPrediction(refusal=said, memory_refusal=said)
 
 
 def _said(refusal: LibraError) -> Refusal:
     return Refusal(refusal.message, refusal.way_out)
 
 
-def _prediction(file: ProfileFile, question: Question, time: Answer, memory: Answer) -> Prediction:
+def _prediction(file: ProfileFile, question: CostQuestion, time: Answer, memory: Answer) -> CostPrediction:
     seconds = time if isinstance(time, Estimate) else None
     mib = memory if isinstance(memory, Estimate) else None
-    return Prediction(
+    return CostPrediction(
         profile=None if seconds is None and mib is None else file.id,
         time_s=None if seconds is None else seconds.value,
         time_low_s=None if seconds is None else seconds.low,
@@ -250,7 +257,7 @@ def _prediction(file: ProfileFile, question: Question, time: Answer, memory: Ans
     )
 
 
-def _tokens(question: Question) -> float:
+def _tokens(question: CostQuestion) -> float:
     """Count the tokens of one step: one a sequence when generating, all of them in a pass."""
     query = question.query
     if question.phase in ("decode", "serve"):

@@ -16,7 +16,7 @@ from libra_plan.profiles.document import read_text, shown
 from libra_plan.profiles.schema import Phase
 from libra_plan.profiles.wording import did_you_mean
 
-__all__ = ["COLUMNS", "BadQuestion", "Question", "Questions", "read_questions"]
+__all__ = ["COLUMNS", "BadQuestion", "CostQuestion", "Questions", "read_questions"]
 
 _ROLES: dict[str, Phase] = {"decode": "decode", "serve": "serve", "score": "score", "train": "train"}
 _TEXTS = ("role", "model", "precision", "recompute", "mode", "framework", "gpu_class", "profile")
@@ -29,7 +29,7 @@ _MOST_RANKS = 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class CostQuestion:
     """One row. What it does not state is None (`model` is empty when `profile` names the answerer)."""
 
     line: int
@@ -65,7 +65,7 @@ class BadQuestion:
 class Questions:
     """The rows of a file in order, its name, and the columns that were not read."""
 
-    rows: tuple[Question | BadQuestion, ...]
+    rows: tuple[CostQuestion | BadQuestion, ...]
     path: str
     unused: tuple[str, ...]
 
@@ -80,7 +80,7 @@ def read_questions(path: str | Path) -> Questions:
     text, _ = read_text(path, InputError, _LARGEST_BYTES)
     name = shown(path)
     records = csv.reader(io.StringIO(text, newline=""), strict=True)
-    rows: list[Question | BadQuestion] = []
+    rows: list[CostQuestion | BadQuestion] = []
     header: list[str] | None = None
     unused: tuple[str, ...] = ()
     try:
@@ -121,7 +121,7 @@ def _header(cells: Sequence[str], where: Where) -> tuple[list[str], tuple[str, .
     return names, unused
 
 
-def _row(header: Sequence[str], cells: Sequence[str], where: Where) -> Question | BadQuestion:
+def _row(header: Sequence[str], cells: Sequence[str], where: Where) -> CostQuestion | BadQuestion:
     try:
         return _question(header, cells, where)
     except InputError as reason:
@@ -129,7 +129,7 @@ def _row(header: Sequence[str], cells: Sequence[str], where: Where) -> Question 
         return BadQuestion(where.line or 0, said, reason)
 
 
-def _question(header: Sequence[str], cells: Sequence[str], where: Where) -> Question:
+def _question(header: Sequence[str], cells: Sequence[str], where: Where) -> CostQuestion:
     if len(cells) != len(header):
         raise InputError("wrong number of cells", got=len(cells), allowed=len(header), where=where)
     said = {name: cell.strip() for name, cell in zip(header, cells, strict=True) if cell.strip()}
@@ -151,7 +151,7 @@ def _question(header: Sequence[str], cells: Sequence[str], where: Where) -> Ques
     degrees = {name: _degree(said[name], where, name) for name in _DEGREES if name in said}
     query = Query(sizes["batch"], sizes.get("seq_len"), sizes.get("isl"), sizes.get("osl"), **degrees)
     texts = {name: said.get(name) for name in _TEXTS if name not in ("role", "model")}
-    return Question(where.line or 0, phase, said.get("model", ""), query=query, **texts)
+    return CostQuestion(where.line or 0, phase, said.get("model", ""), query=query, **texts)
 
 
 def _size(text: str, where: Where, name: str) -> float:

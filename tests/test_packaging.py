@@ -164,10 +164,10 @@ def test_installed_wheel_works_outside_the_checkout(
 
 PLANTED = [
     ("planner/runtime/moves.py", "import subprocess\n\nsubprocess.run(['true'])\n"),
-    ("models/memory.py", "from pynvml import nvmlInit\n\nnvmlInit()\n"),
+    ("models/costs/memory.py", "from pynvml import nvmlInit\n\nnvmlInit()\n"),
     ("planner/verify/verify.py", "from ortools.sat.python import cp_model\n\ncp_model.CpModel()\n"),
     ("planner/configurations/pareto.py", "import pulp\n\npulp.LpProblem()\n"),
-    ("models/rollout.py", "import torch\n\ntorch.zeros(1)\n"),
+    ("models/rollout/makespan.py", "import torch\n\ntorch.zeros(1)\n"),
     ("planner/runtime/journal.py", "import time\n\ntime.time()\n"),
     ("planner/telemetry/simulated.py", "import random\n\nrandom.random()\n"),
     ("models/training.py", "from numpy import random\n\nrandom.rand()\n"),

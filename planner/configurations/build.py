@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from libra_plan.models.quantities import Estimate, exactly, total
-from libra_plan.models.streaming import Stream
+from libra_plan.models.rollout.streaming import Stream
 from libra_plan.planner.configurations.joint import JointTask, step_of_pools_s
 from libra_plan.planner.configurations.phases import coupled_time_s
 from libra_plan.planner.configurations.pools import PoolOption

@@ -39,7 +39,7 @@ __all__ = [
 _FORMAT = b"1"
 _CODE = (
     "planner/configurations", "planner/plan.py", "planner/problem.py",
-    "models/quantities.py", "models/streaming.py", "models/topology.py",
+    "models/quantities.py", "models/rollout/streaming.py", "models/topology.py",
 )  # fmt: skip
 _MIB = 2**20
 

@@ -3,7 +3,7 @@
 With pool times t_i: sync Σt_i; pipelined over m groups Σt_i/m + (1 − 1/m)·max t_i (RLinf's disaggregated
 cost; sync is m = 1). Async is paced by the slowest pool, max t_i, or by its bound on staleness η: of batches
 (1 + η) may be on their way through all pools, so that a step takes Σt_i/(1 + η) at least; a rollout that
-never drains has the bound of `models/streaming.py`.
+never drains has the bound of `models/rollout/streaming.py`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from libra_plan.models.streaming import Stream, least_step_s
+from libra_plan.models.rollout.streaming import Stream, least_step_s
 from libra_plan.planner.configurations.packing import are_nested
 from libra_plan.planner.configurations.pareto import undominated
 from libra_plan.planner.configurations.pools import PoolOption

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import product
 from math import inf
 
-from libra_plan.models.streaming import Stream
+from libra_plan.models.rollout.streaming import Stream
 from libra_plan.models.topology import GpuId
 from libra_plan.planner.configurations.capacity import ClassCapacity, replicas_per_block
 from libra_plan.planner.configurations.packing import are_nested, blocks_around

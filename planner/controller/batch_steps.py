@@ -17,13 +17,13 @@ from pathlib import Path
 import msgspec
 
 from libra_plan.errors import LibraError, StateError, Where
-from libra_plan.models.batch_control import recommend_batch, token_batch
+from libra_plan.models.batch import recommend_batch, token_batch
+from libra_plan.models.pricing.stages import TRAINING
 from libra_plan.models.topology import GpuId
 from libra_plan.planner.controller.configuration_values import Z90
 from libra_plan.planner.controller.estimators import option_of
 from libra_plan.planner.controller.policy import TrustPolicy
 from libra_plan.planner.optimize.incumbent import held_configurations
-from libra_plan.planner.pricing.stages import TRAINING
 from libra_plan.planner.problem import IncumbentRole, IncumbentTask, Problem
 from libra_plan.planner.telemetry.observations import BatchStep
 from libra_plan.profiles.document import shown

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from libra_plan.models.parallelism import Layout
+from libra_plan.models.pricing.layout import replica_counts
 from libra_plan.models.quantities import Estimate, Origin
-from libra_plan.models.streaming import Stream
+from libra_plan.models.rollout.streaming import Stream
 from libra_plan.models.topology import Cluster
-from libra_plan.planner.pricing.replicas import replica_counts
 from libra_plan.planner.problem import (
     Arrangement,
     Coupling,

@@ -1,7 +1,7 @@
 """One rollout replica: continuous batching, tool waits and KV-limited admission, from event to event.
 
 Between two events every running trajectory advances one token per decode step, so that turns end at a
-fixed clock in decode steps (`models/tool_waits.py` has the same idea for a closed batch). A trajectory is
+fixed clock in decode steps (`models/rollout/makespan.py` has the same idea for a closed batch). A trajectory is
 admitted in the order of the queue when a slot and room for its final context are free, and holds both to
 its end. Prefill blocks decoding.
 """

@@ -14,11 +14,11 @@ from statistics import NormalDist
 
 import numpy as np
 
-from libra_plan.models.admission import Admission
 from libra_plan.models.lengths import IntArray
 from libra_plan.models.packing import pack
-from libra_plan.models.rollout import Trajectories, continuous_s, makespan_s, pair_lengths
-from libra_plan.models.streaming import Stream, stream_of
+from libra_plan.models.rollout.admission import Admission
+from libra_plan.models.rollout.makespan import Trajectories, continuous_s, makespan_s, pair_lengths
+from libra_plan.models.rollout.streaming import Stream, stream_of
 from libra_plan.planner.simulate.outcomes import Outcomes, read_tokens, turns_of
 from libra_plan.planner.simulate.world import DecodeCosts, Training, WorldTask
 
@@ -108,7 +108,7 @@ def _returned(outcomes: Outcomes, order: Trajectories) -> Trajectories:
 def rollout_closed_s(
     task: WorldTask, costs: DecodeCosts, mean_tokens: float, replicas: int, *, drains: bool
 ) -> float:
-    """Give the seconds of one step's rollout on replicas of one tp, by `models/rollout.py`.
+    """Give the seconds of one step's rollout on replicas of one tp, by `models/rollout/makespan.py`.
 
     `drains`: all start at once and the slowest counts; else the replicas never drain.
     """

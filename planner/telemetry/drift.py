@@ -14,8 +14,13 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from libra_plan.errors import InputError, RefusedError
-from libra_plan.models.correction import Correction, observe
-from libra_plan.models.corrections_file import INSIDE, CorrectionsFile, RoleCorrection
+from libra_plan.models.corrections import (
+    INSIDE,
+    Correction,
+    CorrectionsFile,
+    RoleCorrection,
+    with_observation,
+)
 from libra_plan.models.fit import FittedProfile
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.quantities import Estimate
@@ -209,7 +214,7 @@ def _drift(
             fresh = seen.begins(task, name)
             same = kept is not None and replace(kept, until_s=0.0, state=Correction()) == fresh
             state = kept.state if kept is not None and same else Correction()
-            state = observe(state, seen.observed_s, seen.predicted_s)
+            state = with_observation(state, seen.observed_s, seen.predicted_s)
         except RefusedError as refusal:
             left_out[refusal.what] += 1
             continue

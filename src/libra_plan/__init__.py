@@ -14,8 +14,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from libra_plan.models.batch_control import recommend_batch
-    from libra_plan.models.bins import fill_bins
+    from libra_plan.models.batch import recommend_batch
+    from libra_plan.models.packing import fill_bins
     from libra_plan.planner.runtime.worker import (
         await_release,
         checkpoint_requested,

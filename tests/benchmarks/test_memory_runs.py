@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from libra_plan.models.memory_reserve import RUN_RESERVE
+from libra_plan.models.memory.bound import RUN_RESERVE
 
 FILE = Path(__file__).parents[2] / "benchmarks" / "memory_runs.py"
 spec = importlib.util.spec_from_file_location("memory_runs", FILE)

@@ -7,7 +7,7 @@ import json
 import pytest
 from profile_files import write_profile
 
-from libra_plan.models.curve import MEMORY_LEVEL, TIME_LEVEL
+from libra_plan.models.curves.curve import MEMORY_LEVEL, TIME_LEVEL
 
 POINTS = (
     "role,model,precision,recompute,mode,batch,seq_len\n"

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libra_plan.errors import RefusedError
-from libra_plan.models.admission import frontier_of
 from libra_plan.models.parallelism import Layout
+from libra_plan.models.rollout.admission import frontier_of
 
 
 @given(

@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libra_plan.errors import RefusedError
-from libra_plan.models.fit import FittedProfile, Query, fit_profile
-from libra_plan.models.forms import places_of
+from libra_plan.models.costs.base import places_of
+from libra_plan.models.fit import FittedProfile, fit_profile
 from libra_plan.models.many import time_many
 from libra_plan.models.parallelism import Layout
+from libra_plan.models.query import Query
 from libra_plan.profiles.catalog import load_profile, shipped_folder
 
 SIZES = ("0.5b", "1.5b", "7b")

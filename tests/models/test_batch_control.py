@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import libra_plan
 from libra_plan.errors import InputError, RefusedError
-from libra_plan.models.batch_control import rollout_batch, token_batch, training_batch
+from libra_plan.models.batch import rollout_batch, token_batch, training_batch
 
 
 def need(size):

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libra_plan.errors import RefusedError
-from libra_plan.models.batch_memory import cache_need, engine_need, profile_need
+from libra_plan.models.batch import cache_need, engine_need, profile_need
 from libra_plan.models.fit import fit_profile
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.query import Query

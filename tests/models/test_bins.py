@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from libra_plan.errors import RefusedError
-from libra_plan.models.bins import fill_bins, least_bins
+from libra_plan.models.packing import fill_bins, least_bins
 
 
 @cache

@@ -7,8 +7,8 @@ import builtins
 import pytest
 
 from libra_plan.errors import InputError
-from libra_plan.models.check import check_profile
-from libra_plan.models.check_plot import plot_checks
+from libra_plan.models.curves.errors import check_profile
+from libra_plan.models.curves.plot import plot_checks
 from libra_plan.models.fit import fit_profile
 from libra_plan.profiles.catalog import load_profile, shipped_folder
 

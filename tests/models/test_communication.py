@@ -3,7 +3,7 @@
 import pytest
 from affine_profile import SHAPE, profile_file
 
-from libra_plan.models.communication import (
+from libra_plan.models.network import (
     all_reduce_s,
     all_to_all_s,
     ring_exchange_s,

@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libra_plan.models.conformal import upper_quantile
+from libra_plan.models.curves.curve import upper_quantile
 
 
 def test_the_bound_covers_new_errors_as_often_as_it_says():

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libra_plan.errors import RefusedError
-from libra_plan.models.correction import Correction, observe
+from libra_plan.models.corrections import Correction, with_observation
 
 
 def follow(ratios, state=None):
     state = state or Correction()
     for ratio in ratios:
-        state = observe(state, ratio, 1.0)
+        state = with_observation(state, ratio, 1.0)
     return state
 
 
@@ -64,7 +64,7 @@ def test_only_the_ratio_matters(ratio, predicted_s, number):
     """Milliseconds and hours are corrected alike, and a steady ratio is found exactly."""
     state = Correction()
     for _ in range(number):
-        state = observe(state, ratio * predicted_s, predicted_s)
+        state = with_observation(state, ratio * predicted_s, predicted_s)
     assert state.factor == pytest.approx(ratio)
     low, high = state.bounds
     assert low <= state.factor <= high
@@ -75,4 +75,4 @@ def test_only_the_ratio_matters(ratio, predicted_s, number):
 def test_an_observation_a_thousand_times_off_is_refused(observed_s, predicted_s):
     """It would drown every other one, or become no number at all."""
     with pytest.raises(RefusedError, match="factor of 1000"):
-        observe(Correction(), observed_s, predicted_s)
+        with_observation(Correction(), observed_s, predicted_s)

@@ -6,8 +6,13 @@ import msgspec
 import pytest
 
 from libra_plan.errors import ProfileError
-from libra_plan.models.correction import Correction, observe
-from libra_plan.models.corrections_file import CorrectionsFile, RoleCorrection, read_corrections
+from libra_plan.models.corrections import (
+    Correction,
+    CorrectionsFile,
+    RoleCorrection,
+    read_corrections,
+    with_observation,
+)
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.quantities import Estimate, Origin
 
@@ -15,7 +20,7 @@ from libra_plan.models.quantities import Estimate, Origin
 def known(factor=1.2):
     state = Correction()
     for _ in range(20):
-        state = observe(state, factor, 1.0)
+        state = with_observation(state, factor, 1.0)
     return RoleCorrection(task="t", role="r", basis="step", state=state)
 
 

@@ -1,9 +1,9 @@
 import pytest
 from fitting import fitted, points_of, shipped
 
-from libra_plan.models.crossval import cross_validate, errors_of
-from libra_plan.models.curve import Grouping
-from libra_plan.models.fit import Query
+from libra_plan.models.curves.curve import Grouping
+from libra_plan.models.curves.errors import cross_validate, errors_of
+from libra_plan.models.query import Query
 
 
 @pytest.mark.parametrize(

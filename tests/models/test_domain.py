@@ -3,8 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libra_plan.models.domain import hull_of
-from libra_plan.models.reach_many import above_many
+from libra_plan.models.curves.domain import above_many, hull_of
 
 COORDINATE = st.floats(-10, 20).map(lambda value: round(value, 3))
 PLACES = st.lists(st.tuples(COORDINATE, COORDINATE), min_size=1, max_size=12)

@@ -4,10 +4,11 @@ import pytest
 from affine_profile import profile_file
 
 from libra_plan.errors import RefusedError
-from libra_plan.models.engine_memory import cache_share, kv_mib_per_token
-from libra_plan.models.fit import Query, fit_profile
+from libra_plan.models.fit import fit_profile
+from libra_plan.models.memory.shapes import cache_share, kv_mib_per_token
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.quantities import Origin
+from libra_plan.models.query import Query
 from libra_plan.profiles.catalog import load_profile, shipped_folder
 from libra_plan.profiles.model_shapes import model_shape
 from libra_plan.profiles.schema import Software

@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from libra_plan.errors import RefusedError
-from libra_plan.models.fit import FittedProfile, Query, fit_profile
+from libra_plan.models.fit import FittedProfile, fit_profile
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.quantities import Origin
+from libra_plan.models.query import Query
 from libra_plan.profiles.schema import Point
 
 DECODE = fitted()

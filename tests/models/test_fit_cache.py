@@ -6,9 +6,10 @@ from pathlib import Path
 from affine_profile import profile_file
 from fitting import GRID, points_of
 
-from libra_plan.models import fit_cache
-from libra_plan.models.fit import Query, fit_profile
-from libra_plan.models.fit_cache import cache_folder, cached_fit, dump_fit, fit_key, load_fit
+from libra_plan.models import fits as fit_cache
+from libra_plan.models.fit import fit_profile
+from libra_plan.models.fits import cache_folder, cached_fit, dump_fit, fit_key, load_fit
+from libra_plan.models.query import Query
 from libra_plan.profiles.catalog import LoadedProfile
 
 FILE = profile_file("decode")
@@ -77,7 +78,7 @@ def test_a_solve_from_the_cache_does_not_import_scipy(tmp_path):
     code = (
         "import sys, pathlib\n"
         "from libra_plan.models.fit import Query\n"
-        "from libra_plan.models.fit_cache import load_fit\n"
+        "from libra_plan.models.fits import load_fit\n"
         f"fit = load_fit(pathlib.Path({str(entry)!r}).read_bytes())\n"
         "fit.time_s(Query(7, 3000)), fit.memory_mib(Query(7, 3000)), fit.max_batch(3000, 90000.0)\n"
         "sys.exit(1 if 'scipy' in sys.modules else 0)\n"

@@ -8,14 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libra_plan.errors import RefusedError
-from libra_plan.models.communication import ring_exchange_s, tensor_reduce_s
-from libra_plan.models.fit import Query, fit_profile
-from libra_plan.models.layout_prior import can_carry, layout_speedup, penalty_words, tensor_speedup
+from libra_plan.models.fit import fit_profile
+from libra_plan.models.memory.states import state_mib
+from libra_plan.models.network import ring_exchange_s, tensor_reduce_s
 from libra_plan.models.packing import Share
 from libra_plan.models.parallelism import Layout, layout_faults
+from libra_plan.models.pricing.passes import share_s
+from libra_plan.models.priors.layouts import can_carry, layout_speedup, penalty_words, tensor_speedup
 from libra_plan.models.quantities import Origin
-from libra_plan.models.states import state_mib
-from libra_plan.models.training_stage import share_s
+from libra_plan.models.query import Query
 from libra_plan.profiles.schema import ModelShape
 
 SIZE = st.sampled_from([1, 2, 4, 8, 16])

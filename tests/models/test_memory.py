@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from libra_plan.models.forms import places_of
-from libra_plan.models.memory import CacheForm, ChunkForm, fit_cache_memory, fit_chunk_memory
+from libra_plan.models.costs.base import places_of
+from libra_plan.models.costs.memory import CacheForm, ChunkForm, fit_cache_memory, fit_chunk_memory
 
 PASSES = places_of([(1, 2.0**p, 1) for p in range(9, 16)] + [(b, 16384 / b, 1) for b in (2, 4, 8, 16, 32)])
 

@@ -5,11 +5,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from libra_plan.errors import RefusedError
-from libra_plan.models.fit import Query, fit_profile
-from libra_plan.models.memory_bound import MemoryBound
-from libra_plan.models.memory_reserve import RUN_RESERVE
+from libra_plan.models.fit import fit_profile
+from libra_plan.models.memory.bound import RUN_RESERVE, MemoryBound
+from libra_plan.models.memory.states import standing_mib
 from libra_plan.models.parallelism import Layout
-from libra_plan.models.states import standing_mib
+from libra_plan.models.query import Query
 from libra_plan.profiles.catalog import load_profile, shipped_folder
 
 NAMES = [

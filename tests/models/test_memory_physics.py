@@ -5,9 +5,8 @@ from affine_profile import SHAPE, profile_file
 from fitting import decode_law, fitted, points_of
 
 from libra_plan.errors import RefusedError
-from libra_plan.models.engine_memory import communication_mib
-from libra_plan.models.fit import Query
-from libra_plan.models.memory_physics import (
+from libra_plan.models.memory.shapes import (
+    communication_mib,
     kept_activations_mib,
     live_layer_mib,
     logits_mib,
@@ -16,6 +15,7 @@ from libra_plan.models.memory_physics import (
 )
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.quantities import Origin
+from libra_plan.models.query import Query
 from libra_plan.profiles.catalog import load_profile, shipped_folder
 
 MIB = 2**20

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libra_plan.models.nnls import huber_weights, relative_nnls
+from libra_plan.models.costs.base import huber_weights, relative_nnls
 
 SIZES = np.array([1.0, 3, 10, 30, 100, 300, 1000, 3000])
 TERMS = np.stack([np.ones_like(SIZES), SIZES], axis=1)

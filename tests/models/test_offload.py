@@ -5,11 +5,11 @@ import pytest
 from affine_profile import profile_file
 
 from libra_plan.errors import RefusedError
-from libra_plan.models.offload import measured_offload, offloaded_cost, offloaded_state
+from libra_plan.models.memory.states import optimizer_mib, state_mib, weights_mib
 from libra_plan.models.parallelism import Layout
+from libra_plan.models.pricing.passes import StageCost
+from libra_plan.models.pricing.switching import measured_offload, offloaded_cost, offloaded_state
 from libra_plan.models.quantities import Estimate, Origin
-from libra_plan.models.states import optimizer_mib, state_mib, weights_mib
-from libra_plan.models.training_stage import StageCost
 from libra_plan.profiles.catalog import load_profile, shipped_folder
 from libra_plan.profiles.schema import MeasuredSpread
 

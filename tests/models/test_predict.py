@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from libra_plan.errors import InputError
-from libra_plan.models import prior
 from libra_plan.models.fit import fit_profile
 from libra_plan.models.predict import predict
+from libra_plan.models.priors import models as prior
 from libra_plan.models.query import Query
-from libra_plan.models.questions import BadQuestion, Question
+from libra_plan.models.questions import BadQuestion, CostQuestion
 from libra_plan.profiles.catalog import load_profile, shipped_folder
 
 NAMES = [f"h200-qwen2.5-{size}-{phase}" for size in ("0.5b", "1.5b", "7b") for phase in ("decode", "train")]
@@ -38,7 +38,7 @@ def fit():
 
 def _question(phase, model, batch, length, **stated):
     blank = dict.fromkeys(("precision", "recompute", "mode", "framework", "gpu_class", "profile"))
-    return Question(2, phase, model, query=Query(batch, length), **(blank | stated))
+    return CostQuestion(2, phase, model, query=Query(batch, length), **(blank | stated))
 
 
 def test_measured_points_come_back_as_measured(profiles, fit):

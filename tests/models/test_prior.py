@@ -9,12 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from libra_plan.errors import RefusedError
-from libra_plan.models.fit import Query, fit_profile
-from libra_plan.models.forms import places_of
+from libra_plan.models.costs.base import places_of
+from libra_plan.models.fit import fit_profile
 from libra_plan.models.parallelism import Layout
-from libra_plan.models.prior import prior_for
+from libra_plan.models.priors.models import prior_for
+from libra_plan.models.priors.roofline import roofline_s
 from libra_plan.models.quantities import Origin
-from libra_plan.models.roofline import roofline_s
+from libra_plan.models.query import Query
 from libra_plan.profiles.catalog import load_profile, shipped_folder
 
 SIZES = ("0.5b", "1.5b", "7b")

@@ -4,11 +4,11 @@ import msgspec
 import numpy as np
 import pytest
 
-from libra_plan.models.curve import Sample
-from libra_plan.models.forms import places_of
+from libra_plan.models.costs.base import places_of
+from libra_plan.models.curves.curve import CurveSample
+from libra_plan.models.memory.states import state_mib
 from libra_plan.models.parallelism import Layout
-from libra_plan.models.prior_memory import TrainingPeak, carry_training_peak
-from libra_plan.models.states import state_mib
+from libra_plan.models.priors.training_peak import TrainingPeak, carry_training_peak
 from libra_plan.profiles.catalog import load_profile, shipped_folder
 
 FILES = {
@@ -18,9 +18,9 @@ FILES = {
 TOKENS = [512, 2048, 8192, 16384, 65536, 262144]
 
 
-def _samples(peak: TrainingPeak) -> list[Sample]:
+def _samples(peak: TrainingPeak) -> list[CurveSample]:
     values = peak.predict(places_of([(1.0, float(each), 1.0) for each in TOKENS]))
-    return [Sample(1.0, float(t), 1.0, v, v, v, ()) for t, v in zip(TOKENS, values.tolist(), strict=True)]
+    return [CurveSample(1.0, float(t), 1.0, v, v, v, ()) for t, v in zip(TOKENS, values.tolist(), strict=True)]
 
 
 def _of(peak: TrainingPeak, tokens: float) -> float:
@@ -38,7 +38,7 @@ def test_what_the_law_made_is_found_again():
 
 
 def _real(file):
-    from libra_plan.models.samples import memory_samples, rows_by_layout
+    from libra_plan.models.curves.layouts import memory_samples, rows_by_layout
 
     profile = load_profile(shipped_folder() / file.id)
     (rows,) = rows_by_layout(profile.file, profile.points, ())

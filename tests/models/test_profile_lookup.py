@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from libra_plan.errors import RefusedError
-from libra_plan.models.profile_lookup import choose, in_set
+from libra_plan.models.lookup import choose_profile, in_set
 from libra_plan.models.query import Query
-from libra_plan.models.questions import Question
+from libra_plan.models.questions import CostQuestion
 from libra_plan.profiles.catalog import load_profile, shipped_folder
 
 BASE = load_profile(shipped_folder() / "h200-qwen2.5-0.5b-decode")
@@ -32,7 +32,7 @@ def _profile(name, *, gpu_class="h200_sxm", model="qwen2.5-0.5b", phase="decode"
 def _question(**stated):
     blank = dict.fromkeys(("precision", "recompute", "mode", "framework", "gpu_class", "profile"))
     query = Query(4, 1024, tp=stated.pop("tp", 1))
-    return Question(2, "decode", stated.pop("model", "qwen2.5-0.5b"), query=query, **(blank | stated))
+    return CostQuestion(2, "decode", stated.pop("model", "qwen2.5-0.5b"), query=query, **(blank | stated))
 
 
 def _of(*profiles):
@@ -42,23 +42,23 @@ def _of(*profiles):
 def test_what_is_stated_must_be_so():
     """A question about one precision may not be answered by another."""
     known = _of(_profile("a", precision="bf16"), _profile("b", precision="fp8"))
-    assert choose(known, _question(precision="fp8")).profile.file.id == "b"
+    assert choose_profile(known, _question(precision="fp8")).profile.file.id == "b"
     with pytest.raises(RefusedError, match="a: bf16"):
-        choose(known, _question(precision="int4"))
+        choose_profile(known, _question(precision="int4"))
 
 
 def test_saying_nothing_prefers_what_says_nothing():
     """The plain profile answers a plain question, not the special one."""
     known = _of(_profile("a", mode="ddp"), _profile("b", mode=None))
-    assert choose(known, _question(mode=None)).profile.file.id == "b"
-    assert choose(known, _question(mode="ddp")).profile.file.id == "a"
+    assert choose_profile(known, _question(mode=None)).profile.file.id == "b"
+    assert choose_profile(known, _question(mode="ddp")).profile.file.id == "a"
 
 
 def test_what_differs_in_a_column_is_ambiguous():
     """Two modes differ by a factor of two: guessing one would be wrong half of the time."""
     known = _of(_profile("a", mode="eager"), _profile("b", mode="cudagraph"))
     with pytest.raises(RefusedError) as caught:
-        choose(known, _question())
+        choose_profile(known, _question())
     assert "fill the column mode" in caught.value.message
     assert "a: bf16, eager" in caught.value.message
 
@@ -67,14 +67,14 @@ def test_what_differs_in_a_column_is_ambiguous():
 def test_other_hardware_or_stack_is_ambiguous(differs):
     """A folder of several clusters must not answer with the wrong one's times."""
     with pytest.raises(RefusedError, match="could answer"):
-        choose(_of(_profile("a"), _profile("b", **differs)), _question())
+        choose_profile(_of(_profile("a"), _profile("b", **differs)), _question())
 
 
 def test_the_advice_names_the_columns_that_tell_apart():
     """To fill a column that leaves two of three profiles is no way out."""
     classes = _of(_profile("a"), _profile("b", gpu_class="b200"))
     with pytest.raises(RefusedError, match=r"fill the column gpu_class \(h200_sxm, b200\)"):
-        choose(classes, _question())
+        choose_profile(classes, _question())
     three = _of(
         _profile("a", precision="bf16"),
         _profile("b", precision="fp8"),
@@ -83,31 +83,31 @@ def test_the_advice_names_the_columns_that_tell_apart():
     with pytest.raises(
         RefusedError, match=r"column precision \(bf16, fp8\) and gpu_class \(h200_sxm, b200\)"
     ):
-        choose(three, _question())
+        choose_profile(three, _question())
     with pytest.raises(RefusedError, match=r"fill the column gpu_class \(h200_sxm, b200\)"):
-        choose(three, _question(precision="fp8"))
+        choose_profile(three, _question(precision="fp8"))
     with pytest.raises(RefusedError, match=r"fill the column profile \(a, b\)"):
-        choose(_of(_profile("a"), _profile("b", zero_stage=3)), _question())
+        choose_profile(_of(_profile("a"), _profile("b", zero_stage=3)), _question())
 
 
 def test_equal_stacks_are_answered_by_the_first_name():
     """Two sets of one stack are both right; which one answered is said."""
-    choice = choose(_of(_profile("h200b-x"), _profile("h200-x")), _question())
+    choice = choose_profile(_of(_profile("h200b-x"), _profile("h200-x")), _question())
     assert (choice.profile.file.id, choice.passed_over) == ("h200-x", ("h200b-x",))
 
 
 def test_a_profile_can_be_named():
     """The column `profile` settles what nothing else can."""
     known = _of(_profile("a"), _profile("b", mode="eager"))
-    assert choose(known, _question(profile="b")).profile.file.id == "b"
+    assert choose_profile(known, _question(profile="b")).profile.file.id == "b"
     with pytest.raises(RefusedError, match="did you mean `a`"):
-        choose(known, _question(profile="aa"))
+        choose_profile(known, _question(profile="aa"))
 
 
 def test_names_of_models_match_as_people_write_them():
     """`Qwen/Qwen2.5-0.5B-Instruct` is the model that was measured."""
-    assert choose(_of(_profile("a")), _question(model="Qwen/Qwen2.5-0.5B-Instruct")).profile.file.id == "a"
-    assert choose(_of(_profile("a")), _question(model="qwen2.5-72b")) is None
+    assert choose_profile(_of(_profile("a")), _question(model="Qwen/Qwen2.5-0.5B-Instruct")).profile.file.id == "a"
+    assert choose_profile(_of(_profile("a")), _question(model="qwen2.5-72b")) is None
 
 
 def test_a_set_is_a_whole_first_part():

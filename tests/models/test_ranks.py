@@ -5,13 +5,14 @@ from affine_profile import SHAPE, profile_file
 from fitting import fitted, points_of, shipped
 
 from libra_plan.errors import RefusedError
-from libra_plan.models.communication import all_reduce_s, gradient_bytes, ranks_s
-from libra_plan.models.fit import Query, fit_profile
+from libra_plan.models.fit import fit_profile
 from libra_plan.models.many import memory_many
+from libra_plan.models.memory.states import state_mib
+from libra_plan.models.network import all_reduce_s, gradient_bytes, ranks_s
 from libra_plan.models.parallelism import Layout
+from libra_plan.models.priors.ranks import ranks_note
 from libra_plan.models.quantities import Origin
-from libra_plan.models.ranks import ranks_note
-from libra_plan.models.states import state_mib
+from libra_plan.models.query import Query
 from libra_plan.profiles.catalog import load_profile, shipped_folder
 from libra_plan.profiles.schema import Hardware
 

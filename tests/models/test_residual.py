@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from libra_plan.models.residual import Residual, fit_residual
+from libra_plan.models.curves.curve import Residual, fit_residual
 
 LOGS = np.array([[0.0, 9.0], [2.0, 9.0], [4.0, 9.0], [0.0, 11.0], [2.0, 11.0], [4.0, 11.0]])
 ERRORS = np.array([0.05, -0.02, 0.01, 0.03, 0.0, -0.04])

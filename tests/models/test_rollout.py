@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from stepwise import stepwise_s, timewise_s
 
-from libra_plan.models.admission import Admission
-from libra_plan.models.fit import DecodeCoefficients
 from libra_plan.models.lengths import LengthSample, sample_lengths
-from libra_plan.models.rollout import (
+from libra_plan.models.query import DecodeCoefficients
+from libra_plan.models.rollout.admission import Admission
+from libra_plan.models.rollout.makespan import (
     Trajectories,
     continuous_s,
     decode_steps,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from libra_plan.models.sleep import sleep_cost
+from libra_plan.models.pricing.switching import sleep_cost
 
 
 def test_sleep_moves_the_static_state_over_the_host_link():

@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from libra_plan.models.forms import places_of
-from libra_plan.models.soft_floor import SoftFloorForm, fit_soft_floor
+from libra_plan.models.costs.base import places_of
+from libra_plan.models.costs.passes import SoftFloorForm, fit_soft_floor
 
 GRID = places_of(
     [(b, 16384 // b, 1) for b in (1, 2, 4, 8, 16, 32)] + [(1, 2.0**p, 1) for p in range(9, 16) if p != 14]

@@ -3,8 +3,8 @@
 import pytest
 from affine_profile import SHAPE, profile_file
 
+from libra_plan.models.memory.states import adapter_params, state_mib, weights_mib
 from libra_plan.models.parallelism import Layout
-from libra_plan.models.states import adapter_params, state_mib, weights_mib
 
 MIB = 2**20
 

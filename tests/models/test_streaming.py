@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libra_plan.models.query import DecodeCoefficients
-from libra_plan.models.rollout import Trajectories
-from libra_plan.models.streaming import Stream, least_step_s, stream_of
+from libra_plan.models.rollout.makespan import Trajectories
+from libra_plan.models.rollout.streaming import Stream, least_step_s, stream_of
 
 seconds = st.floats(0.0, 1e4)
 

@@ -8,10 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from libra_plan.models.admission import Admission
 from libra_plan.models.query import DecodeCoefficients
-from libra_plan.models.rollout import Trajectories, makespan_s
-from libra_plan.models.tool_waits import drawn_waits_s, makespan_with_waits, simulated_turns
+from libra_plan.models.rollout.admission import Admission
+from libra_plan.models.rollout.makespan import (
+    Trajectories,
+    drawn_waits_s,
+    makespan_s,
+    makespan_with_waits,
+    simulated_turns,
+)
 
 STEP = DecodeCoefficients(7e-3, 1.5e-4, 3.6e-8, 0.05)
 TRAJECTORY = st.tuples(st.integers(1, 500), st.integers(1, 3000))

@@ -7,7 +7,7 @@ import dataclasses
 import msgspec
 import pytest
 
-from libra_plan.models.transfer_sources import alike, prior_donors
+from libra_plan.models.lookup import alike, prior_donors
 from libra_plan.profiles.catalog import load_folder, shipped_folder
 
 SHIPPED = load_folder(shipped_folder(), library=()).profiles

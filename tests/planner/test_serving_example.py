@@ -11,10 +11,10 @@ from libra_plan.errors import WorkloadError
 from libra_plan.models.clusters import cluster_of
 from libra_plan.models.fit import fit_profile
 from libra_plan.models.lengths import sample_lengths
+from libra_plan.models.pricing.work import work_of
 from libra_plan.models.quantities import Origin
 from libra_plan.planner.optimize.solve import solve_problem
 from libra_plan.planner.pricing import price_workload
-from libra_plan.planner.pricing.work import work_of
 from libra_plan.profiles.catalog import load_folder, shipped_folder
 from libra_plan.profiles.schema import Fixed
 

@@ -14,8 +14,7 @@ from libra_plan.errors import ClusterError, LaunchError, ManifestError, Workload
 from libra_plan.models.clusters import cluster_of, resolve_gpu
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.quantities import Estimate, Origin
-from libra_plan.models.sharing import on_seat
-from libra_plan.models.topology import Cluster, GpuId
+from libra_plan.models.topology import Cluster, GpuId, on_seat
 from libra_plan.planner.launchers.agents import agents_of
 from libra_plan.planner.launchers.base import find_emitter
 from libra_plan.planner.launchers.build import build_manifest

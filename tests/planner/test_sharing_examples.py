@@ -11,13 +11,12 @@ from pricing_cases import fits_with
 
 from libra_plan.models.clusters import uniform_cluster
 from libra_plan.models.fit import fit_profile
-from libra_plan.models.states import adapter_mib
+from libra_plan.models.memory.states import adapter_mib
+from libra_plan.models.pricing.switching import link_gib_per_s, sync_s
+from libra_plan.models.pricing.work import work_of
 from libra_plan.planner.optimize.base import SolveParams
 from libra_plan.planner.optimize.solve import solve_problem
-from libra_plan.planner.pricing import price_workload
-from libra_plan.planner.pricing.joint import joint_work
-from libra_plan.planner.pricing.switching import link_gib_per_s, sync_s
-from libra_plan.planner.pricing.work import work_of
+from libra_plan.planner.pricing import joint_work, price_workload
 from libra_plan.planner.verify import violations_of
 from libra_plan.profiles.catalog import load_folder, shipped_folder
 

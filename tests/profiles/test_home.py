@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from libra_plan.models.fit_cache import cache_folder
+from libra_plan.models.fits import cache_folder
 from libra_plan.profiles.catalog import user_folder
 from libra_plan.profiles.home import home_folder
 

@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 
 from libra_plan.errors import RefusedError
-from libra_plan.models.fit import DecodeCoefficients, Query
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.quantities import Estimate, Origin, exactly
+from libra_plan.models.query import DecodeCoefficients, Query
 from libra_plan.profiles.schema import Hardware, Method, ModelShape, ProfileFile, Provenance, Software
 
 SHAPE = ModelShape(

@@ -8,7 +8,7 @@ import numpy as np
 
 from libra_plan.models.parallelism import Layout, RangedReplica
 from libra_plan.models.quantities import Estimate, Origin
-from libra_plan.models.streaming import Stream
+from libra_plan.models.rollout.streaming import Stream
 from libra_plan.models.topology import Cluster, Gpu, GpuId, Node
 from libra_plan.planner.plan import Plan
 from libra_plan.planner.problem import (

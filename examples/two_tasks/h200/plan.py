@@ -18,7 +18,8 @@ from typing import Any
 
 import yaml
 
-from libra_plan.models.fit import Query, fit_profile
+from libra_plan.models.fit import fit_profile
+from libra_plan.models.query import Query
 from libra_plan.profiles.catalog import load_folder, shipped_folder
 
 HERE = Path(__file__).parent

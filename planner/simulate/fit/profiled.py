@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import msgspec
 
 from libra_plan.errors import WorkloadError
+from libra_plan.models.costs.passes import SoftFloorForm
 from libra_plan.models.fit import FittedProfile
-from libra_plan.models.soft_floor import SoftFloorForm
 from libra_plan.planner.simulate.fit.figures import rounded
 from libra_plan.planner.simulate.world import Costs, DecodeCosts, WorldTask
 

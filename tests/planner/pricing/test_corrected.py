@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libra_plan.models.correction import Correction, observe
-from libra_plan.models.corrections_file import CorrectionsFile, RoleCorrection
+from libra_plan.models.corrections import Correction, CorrectionsFile, RoleCorrection, with_observation
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.quantities import Estimate, Origin
-from libra_plan.planner.pricing.corrected import corrected_role, corrected_sharing
+from libra_plan.planner.pricing import corrected_role, corrected_sharing
 from libra_plan.planner.problem import Role, Sharing, SharingKind, StageOption
 
 
@@ -22,7 +21,7 @@ def option(origin=Origin.MEASURED, *, tp=1, gpu_class="h200_sxm"):
 def file_of(factor=1.5, **more):
     state = Correction()
     for _ in range(10):
-        state = observe(state, factor, 1.0)
+        state = with_observation(state, factor, 1.0)
     given = {
         "task": "t",
         "role": "r",

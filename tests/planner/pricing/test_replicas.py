@@ -5,7 +5,7 @@ import pytest
 from affine_profile import profile_file
 from pricing_cases import ACTOR, WORK, price_of, role_of, task_of
 
-from libra_plan.planner.pricing.replicas import replica_counts
+from libra_plan.models.pricing.layout import replica_counts
 
 
 def test_samples_that_must_divide_restrict_the_replicas():

@@ -7,8 +7,9 @@ import msgspec
 import pytest
 from pricing_cases import H200, fits_with, role_of
 
-from libra_plan.models.fit import Query, fit_profile
+from libra_plan.models.fit import fit_profile
 from libra_plan.models.parallelism import Layout
+from libra_plan.models.query import Query
 from libra_plan.planner.pricing import price_workload
 from libra_plan.profiles.catalog import load_folder, shipped_folder
 from libra_plan.profiles.schema import (

@@ -6,7 +6,7 @@ from affine_profile import profile_file
 from pricing_cases import REFERENCE, ROLLOUT, price_of, role_of, task_of
 
 from libra_plan.models.clusters import uniform_cluster
-from libra_plan.planner.pricing.switching import weight_gib
+from libra_plan.models.pricing.switching import weight_gib
 from libra_plan.profiles.schema import (
     LifecycleSpec,
 )

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sim_worlds import DECODE, TRAIN, Fixed, Scoring, Tools, hold, make_task, make_world
 
-from libra_plan.models.admission import Admission
 from libra_plan.models.lengths import LengthSample
-from libra_plan.models.rollout import Trajectories, makespan_s
-from libra_plan.models.training_stage import training_cost
+from libra_plan.models.pricing.passes import training_cost
+from libra_plan.models.rollout.admission import Admission
+from libra_plan.models.rollout.makespan import Trajectories, makespan_s
 from libra_plan.planner.configurations.phases import coupled_time_s
 from libra_plan.planner.problem import Coupling, CouplingKind
 from libra_plan.planner.simulate.engine import simulate

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from libra_plan.errors import InputError
-from libra_plan.models.corrections_file import CorrectionsFile
+from libra_plan.models.corrections import CorrectionsFile
 from libra_plan.models.fit import fit_profile
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.quantities import Estimate, Origin

@@ -10,7 +10,7 @@ import pytest
 
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.quantities import Estimate, Origin
-from libra_plan.models.streaming import Stream
+from libra_plan.models.rollout.streaming import Stream
 from libra_plan.models.topology import Cluster, Gpu, GpuId, Node
 from libra_plan.planner.plan import (
     Certificate,

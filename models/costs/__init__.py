@@ -1,0 +1,1 @@
+"""Cost forms: how seconds and memory grow with batch and length, and how a form is fitted."""

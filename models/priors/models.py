@@ -1,0 +1,327 @@
+"""Predict a model that was not measured from others of its phase, GPU and framework: a stated guess.
+
+Each coefficient of a fitted form is carried over by the dimension of the transformer it grows with
+(launches with layers, matrix multiplications with the parameters that multiply, what is done element
+by element with its bytes, attention with layers × heads × head size, logits with the vocabulary),
+fitted over the donors. What the data sheet allows at best is taken off before and added after, so
+that a mix of dimensions cannot promise more than the GPU can do; no answer, nor its low bound, lies
+below that either. Used only where the user allows priors; every answer is marked as assumed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from libra_plan.errors import RefusedError
+from libra_plan.models.costs.base import Place, Places, places_of, relative_nnls
+from libra_plan.models.costs.decode import DecodeForm
+from libra_plan.models.costs.memory import CacheForm, ChunkForm
+from libra_plan.models.costs.passes import SoftFloorForm
+from libra_plan.models.curves.curve import MARGIN, AnyForm, Curve, CurveSample
+from libra_plan.models.curves.layouts import LayoutFit
+from libra_plan.models.memory.shapes import kv_mib_per_token
+from libra_plan.models.memory.states import weights_mib
+from libra_plan.models.parallelism import Layout
+from libra_plan.models.priors.roofline import multiplying_params, passes_of, roofline_s
+from libra_plan.models.priors.training_peak import TrainingPeak, carry_training_peak
+from libra_plan.models.quantities import Estimate, Origin
+from libra_plan.profiles.hardware import bytes_per_weight, gpu_limits
+from libra_plan.profiles.schema import ModelShape, ProfileFile
+from libra_plan.profiles.units import MIB
+
+__all__ = ["TIME_ERROR", "Donor", "PhysicsPrior", "prior_for"]
+
+_LEAST_DONORS = 2
+TIME_ERROR = 2 * MARGIN
+_MEMORY_ERROR = 2 * MARGIN
+_ONE = Layout()
+
+
+class Donor(Protocol):
+    """A fitted profile that others may be predicted from."""
+
+    @property
+    def profile(self) -> ProfileFile:
+        """Give what was measured."""
+
+    @property
+    def by_layout(self) -> Mapping[Layout, LayoutFit]:
+        """Map fits by layout."""
+
+
+@dataclass(frozen=True)
+class PhysicsPrior:
+    """Forms for one model, carried over from donors; answers are assumed, with wide bounds.
+
+    The scales are the median of measured over predicted at the few points the model has (1 without).
+    """
+
+    profile: ProfileFile
+    time: AnyForm
+    memory: AnyForm | TrainingPeak | None
+    donors: tuple[str, ...]
+    largest: Place
+    time_scale: float = 1.0
+    memory_scale: float = 1.0
+
+    def time_s(self, place: Place) -> Estimate:
+        """Guess the seconds of one step at (batch, length, output); output is 1 but for serve.
+
+        Never below what the GPU's data sheet allows: an answer raised to it names the sheet in `rows`.
+        """
+        return self.times_s(places_of([place]))[0]
+
+    def times_s(self, places: Places) -> list[Estimate]:
+        """Guess the seconds of one step at many places (rows, 3)."""
+        guesses = self._guesses(self.time, places, "s", TIME_ERROR, self.time_scale)
+        least = roofline_s(self.profile, places)
+        if least is None:
+            return guesses
+        return [
+            _raised(guess, floor, self.floor_note)
+            for guess, floor in zip(guesses, least.tolist(), strict=True)
+        ]
+
+    @property
+    def floor_note(self) -> str:
+        """Name the floor that a guess was raised to."""
+        gpu_class = self.profile.hardware.gpu_class
+        limits = gpu_limits(gpu_class)
+        return "no floor" if limits is None else f"least seconds of {gpu_class} ({limits.source})"
+
+    def memory_mib(self, place: Place) -> Estimate:
+        """Guess the peak MiB per GPU."""
+        return self.memories_mib(places_of([place]))[0]
+
+    def memories_mib(self, places: Places) -> list[Estimate]:
+        """Guess the peak MiB per GPU at many places (rows, 3)."""
+        if self.memory is None:
+            raise RefusedError(
+                f"{self.profile.id}: no donor measured memory",
+                got=", ".join(self.donors),
+                way_out="measure memory with `libra-plan profile measure`",
+            )
+        return self._guesses(self.memory, places, "MiB", _MEMORY_ERROR, self.memory_scale)
+
+    def _guesses(
+        self, form: AnyForm | TrainingPeak, places: Places, unit: str, error: float, scale: float
+    ) -> list[Estimate]:
+        values = form.predict(places) * scale
+        beyond = np.maximum(np.log2(places / np.array(self.largest)), 0.0).sum(axis=1)
+        factors = np.exp(error + MARGIN * beyond)
+        columns = (values.tolist(), (values / factors).tolist(), (values * factors).tolist())
+        return [
+            Estimate(value, low, high, unit, Origin.ASSUMED, self.donors)
+            for value, low, high in zip(*columns, strict=True)
+        ]
+
+
+def _raised(guess: Estimate, least: float, note: str) -> Estimate:
+    if guess.low >= least:
+        return guess
+    value = max(guess.value, least)
+    rows = guess.rows if guess.value >= least else (*guess.rows, note)
+    return Estimate(value, least, max(guess.high, value), guess.unit, guess.origin, rows)
+
+
+def prior_for(
+    file: ProfileFile,
+    donors: Sequence[Donor],
+    times: Sequence[CurveSample] = (),
+    memories: Sequence[CurveSample] = (),
+) -> PhysicsPrior:
+    """Build the prior of a profile from donors of its phase and GPU class; refuses without two.
+
+    `times` and `memories` are the few points it has of its own, on one GPU, to scale the prior by.
+    """
+    usable = [donor for donor in donors if _is_donor(file, donor)]
+    if len(usable) < _LEAST_DONORS:
+        raise RefusedError(
+            f"{file.id}: a prior needs measured models to be drawn from",
+            got=f"{len(usable)} with phase {file.phase} on {file.hardware.gpu_class}",
+            allowed=f"at least {_LEAST_DONORS}, dense, on one GPU",
+            way_out="measure this model, or more others",
+        )
+    sources = [(donor.profile, curve) for donor in usable if (curve := donor.by_layout[_ONE].time)]
+    known = [(donor.profile, curve) for donor in usable if (curve := donor.by_layout[_ONE].memory)]
+    time = _carry_time(file, sources)
+    memory = _carry_memory(file, known) if len(known) >= _LEAST_DONORS else None
+    batch, length, output = (
+        max(sample.place[axis] for _, curve in sources for sample in curve.samples) for axis in range(3)
+    )
+    return PhysicsPrior(
+        file,
+        time,
+        memory,
+        tuple(profile.id for profile, _ in sources),
+        (batch, length, output),
+        _scale(time, times),
+        1.0 if memory is None else _scale(memory, memories),
+    )
+
+
+def _scale(form: AnyForm | TrainingPeak, samples: Sequence[CurveSample]) -> float:
+    if not samples:
+        return 1.0
+    predicted = form.predict(places_of([sample.place for sample in samples]))
+    return float(np.median(np.array([sample.value for sample in samples]) / predicted))
+
+
+def _is_donor(file: ProfileFile, donor: Donor) -> bool:
+    other, fit = donor.profile, donor.by_layout.get(_ONE)
+    alike = (other.phase, other.hardware.gpu_class) == (file.phase, file.hardware.gpu_class)
+    dense = other.model.experts is None and file.model.experts is None
+    return alike and dense and other.id != file.id and fit is not None and fit.time is not None
+
+
+def _drivers(file: ProfileFile) -> dict[str, float]:
+    model = file.model
+    return {
+        "one": 1.0,
+        "layers": float(model.layers),
+        "multiplied": multiplying_params(model),
+        "elementwise": _elementwise_bytes(model),
+        "width": float(model.layers * model.hidden),
+        "attention": float(model.layers * model.heads * model.head_dim),
+        "cache": float(model.layers * model.kv_heads * model.head_dim),
+        "hidden": float(model.hidden),
+        "vocab": float(model.vocab),
+        "logits": float(model.vocab * model.hidden),
+    }
+
+
+def _elementwise_bytes(model: ModelShape) -> float:
+    """Estimate the bytes that one token moves through HBM beside matrix multiplications.
+
+    A layer: two norms computed in fp32 (36 bytes an element each), residuals (6 each), rotary
+    embedding and copies, about 110 per hidden element; SiLU and product, 10 per feed-forward element.
+    Logits: written, widened and summed up, 14 per word. Only their ratios count.
+    """
+    layer = 110.0 * model.hidden + 10.0 * model.ffn
+    return model.layers * layer + 14.0 * model.vocab
+
+
+def _carry(
+    file: ProfileFile, sources: Sequence[ProfileFile], numbers: Sequence[float], by: tuple[str, ...]
+) -> float:
+    """Carry one coefficient over: fit it over the donors as a non-negative mix of dimensions."""
+    pairs = [
+        (_drivers(source), number) for source, number in zip(sources, numbers, strict=True) if number > 0
+    ]
+    if not pairs:
+        return 0.0
+    terms = np.array([[drivers[name] for name in by] for drivers, _ in pairs])
+    mix = relative_nnls(terms, np.array([number for _, number in pairs]))
+    asked = _drivers(file)
+    return float(np.array([asked[name] for name in by]) @ mix) * len(pairs) / len(numbers)
+
+
+def _carry_above(
+    file: ProfileFile,
+    sources: Sequence[ProfileFile],
+    numbers: Sequence[float],
+    by: tuple[str, ...],
+    least: Callable[[ProfileFile], float],
+) -> float:
+    """Carry what a coefficient is above the least that the data sheet allows, and add that of the model."""
+    above = [max(number - least(source), 0.0) for source, number in zip(sources, numbers, strict=True)]
+    return least(file) + _carry(file, sources, above, by)
+
+
+def _weights_read_s(file: ProfileFile) -> float:
+    """Give the seconds to read the weights once."""
+    gpu = gpu_limits(file.hardware.gpu_class)
+    read = bytes_per_weight(file.software.precision) * multiplying_params(file.model)
+    return 0.0 if gpu is None else read / gpu.bandwidth_bytes_per_s
+
+
+def _cache_read_s(file: ProfileFile) -> float:
+    """Give the seconds to read the keys and values of one token of context once."""
+    gpu = gpu_limits(file.hardware.gpu_class)
+    read = kv_mib_per_token(file.model, file.software, _ONE) * MIB
+    return 0.0 if gpu is None else read / gpu.bandwidth_bytes_per_s
+
+
+def _token_s(file: ProfileFile) -> float:
+    """Give the seconds of one token's matrix multiplications at the data sheet's rate."""
+    gpu = gpu_limits(file.hardware.gpu_class)
+    operations = 2.0 * multiplying_params(file.model) * passes_of(file)
+    return 0.0 if gpu is None else operations / gpu.bf16_per_s
+
+
+def _carry_largest(
+    file: ProfileFile, sources: Sequence[ProfileFile], numbers: Sequence[float], by: str
+) -> float:
+    """Carry a coefficient over at its largest share of a dimension.
+
+    Where states dwarf the logits the fit cannot see them, and its coefficient is near zero.
+    """
+    shares = [number / _drivers(source)[by] for source, number in zip(sources, numbers, strict=True)]
+    return max(shares) * _drivers(file)[by]
+
+
+def _carry_time(file: ProfileFile, sources: Sequence[tuple[ProfileFile, Curve]]) -> AnyForm:
+    donors = [profile for profile, _ in sources]
+    forms = [curve.form for _, curve in sources]
+    decode = [form for form in forms if isinstance(form, DecodeForm)]
+    passes = [form for form in forms if isinstance(form, SoftFloorForm)]
+    if len(decode) == len(forms):
+        return DecodeForm(
+            _carry_above(
+                file, donors, [form.fixed_s for form in decode], ("layers", "multiplied"), _weights_read_s
+            ),
+            _carry(file, donors, [form.per_root_sequence_s for form in decode], ("layers", "width")),
+            _carry(file, donors, [form.per_sequence_s for form in decode], ("width",)),
+            _carry_above(
+                file, donors, [form.per_token_s for form in decode], ("attention", "cache"), _cache_read_s
+            ),
+        )
+    if len(passes) == len(forms):
+        return SoftFloorForm(
+            _carry(file, donors, [form.floor_s for form in passes], ("layers",)),
+            _carry(file, donors, [form.fixed_s for form in passes], ("layers", "multiplied")),
+            _carry_above(
+                file, donors, [form.per_token_s for form in passes], ("multiplied", "elementwise"), _token_s
+            ),
+            _carry(file, donors, [form.per_token_pair_s for form in passes], ("attention",)),
+            float(np.median([form.sharpness for form in passes])),
+        )
+    raise RefusedError(
+        f"{file.id}: no physical prior for phase {file.phase}",
+        allowed="decode, score and train",
+        way_out="measure this model",
+    )
+
+
+def _states(profile: ProfileFile) -> float:
+    return weights_mib(profile.model, profile.software, _ONE)
+
+
+def _carry_memory(file: ProfileFile, sources: Sequence[tuple[ProfileFile, Curve]]) -> AnyForm | TrainingPeak:
+    if file.phase == "train":
+        return carry_training_peak(file, [(profile, curve.samples) for profile, curve in sources])
+    donors = [profile for profile, _ in sources]
+    forms = [curve.form for _, curve in sources]
+    cache = [form for form in forms if isinstance(form, CacheForm)]
+    chunk = [form for form in forms if isinstance(form, ChunkForm)]
+    states = [_states(profile) for profile in donors]
+    if cache:
+        beside = [max(form.fixed_mib - held, 0.0) for form, held in zip(cache, states, strict=True)]
+        return CacheForm(
+            _states(file) + _carry(file, donors, beside, ("one", "logits")),
+            _carry(file, donors, [form.per_sequence_mib for form in cache], ("vocab",)),
+            _carry(file, donors, [form.per_token_mib for form in cache], ("cache",)),
+        )
+    beside = [max(form.fixed_mib - held, 0.0) for form, held in zip(chunk, states, strict=True)]
+    standing = [max(form.standing_mib - held, 0.0) for form, held in zip(chunk, states, strict=True)]
+    return ChunkForm(
+        _states(file) + _carry(file, donors, standing, ("one", "logits")),
+        _states(file) + _carry(file, donors, beside, ("one", "logits")),
+        _carry_largest(file, donors, [form.per_chunk_token_mib for form in chunk], "vocab"),
+        _carry(file, donors, [form.per_token_mib for form in chunk], ("width",)),
+        float(np.median([form.chunk_tokens for form in chunk])),
+    )

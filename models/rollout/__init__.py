@@ -1,0 +1,1 @@
+"""Seconds that replicas need to generate the responses of a step."""

@@ -1,0 +1,359 @@
+"""Seconds that replicas need to generate the responses of one step.
+
+A decode step of B running sequences takes a + b·B + k·ΣC seconds (C: their contexts). Every running
+sequence advances one token per step, so the seconds of any schedule without idle steps are
+
+    T = a·steps + b·ΣL + k·ΣL·(P + L/2)
+
+with `steps` the number of steps in which anything runs: the longest response when all start at
+once (checked exact against step-by-step simulation), and the makespan of list
+scheduling when admission is limited: a sequence starts when a slot and room for its final context
+are free, in order. Tool waits break that, so they are simulated by event (`tool_waits.py`).
+
+Event simulation of one rollout replica whose trajectories wait for tools between turns.
+
+Between two events the running trajectories all advance one token per decode step, so they end their
+turn at a fixed clock (in decode steps). The events run in one loop without calls: they are most of a
+plan's price. Waits may be equal or drawn from a log-normal law: with a heavy tail the longest trajectory
+of a step waits much longer than the mean.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from heapq import heappop, heappush
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from libra_plan.models.lengths import FloatArray, IntArray, LengthSample
+from libra_plan.models.query import DecodeCoefficients
+from libra_plan.models.rollout.admission import Admission
+
+__all__ = [
+    "MOST_TURN_EVENTS",
+    "Trajectories",
+    "continuous_s",
+    "decode_steps",
+    "drawn_waits_s",
+    "makespan_s",
+    "makespan_with_waits",
+    "pair_lengths",
+    "simulated_turns",
+    "slot_steps",
+    "token_work_s",
+]
+
+Steps = TypeVar("Steps", int, float)
+
+
+@dataclass(frozen=True, eq=False)
+class Trajectories:
+    """The trajectories of one step in the order they are handed out. Arrays of shape (n,), tokens.
+
+    `response_tokens` counts a whole trajectory, over all its turns; each turn generates an equal
+    part of it and then waits `tool_wait_s` for its tools, holding its KV cache but not computing: on
+    average, log-normally with `tool_wait_sigma`.
+    """
+
+    prompt_tokens: IntArray
+    response_tokens: IntArray
+    turns: int = 1
+    tool_wait_s: float = 0.0
+    tool_wait_sigma: float = 0.0
+
+    def __len__(self) -> int:
+        return len(self.response_tokens)
+
+    @property
+    def final_context(self) -> IntArray:
+        """Give prompt plus response of each trajectory, tokens."""
+        return self.prompt_tokens + self.response_tokens
+
+    @property
+    def prefix_tokens(self) -> FloatArray:
+        """Give Σ over turns of the tokens before each turn, per trajectory (shape (n,)).
+
+        Turn j of τ starts from prompt + j/τ of the response; their sum is τ·P + L·(τ − 1)/2.
+        """
+        result: FloatArray = self.turns * self.prompt_tokens + self.response_tokens * (self.turns - 1) / 2.0
+        return result
+
+    def share(self, replica: int, replicas: int) -> Trajectories:
+        """Give what one replica gets when they are dealt round-robin in their order."""
+        return replace(
+            self,
+            prompt_tokens=self.prompt_tokens[replica::replicas],
+            response_tokens=self.response_tokens[replica::replicas],
+        )
+
+
+def pair_lengths(
+    prompts: LengthSample,
+    responses: LengthSample,
+    rng: np.random.Generator,
+    turns: int = 1,
+    tool_wait_s: float = 0.0,
+    tool_wait_sigma: float = 0.0,
+) -> Trajectories:
+    """Join prompts and responses, independent of each other, in one seeded random order."""
+    order = rng.permutation(prompts.tokens), rng.permutation(responses.tokens)
+    return Trajectories(*order, turns, tool_wait_s, tool_wait_sigma)
+
+
+def token_work_s(work: Trajectories, coefficients: DecodeCoefficients) -> FloatArray:
+    """Give b·L + k·L·(P + L/2) + p·P per trajectory: its seconds apart from the fixed cost of steps.
+
+    p is the prefill that a serving profile has in its token times (p·P/L in each of L tokens).
+    """
+    lengths = work.response_tokens.astype(float)
+    contexts = work.prompt_tokens + lengths / 2.0
+    decode = lengths * (coefficients.per_sequence_s + coefficients.per_token_s * contexts)
+    result: FloatArray = decode + coefficients.per_prefill_s * work.prompt_tokens
+    return result
+
+
+def decode_steps(lengths: Sequence[int], contexts: Sequence[int], admission: Admission) -> int:
+    """Count the steps in which something runs, under in-order admission.
+
+    `contexts` are final contexts; each must fit `admission.tokens` alone.
+    """
+    running: list[tuple[int, int]] = []
+    now = last = used = 0
+    for length, context in zip(lengths, contexts, strict=True):
+        while running and (len(running) >= admission.sequences or used + context > admission.tokens):
+            now, freed = heapq.heappop(running)
+            used -= freed
+        heapq.heappush(running, (now + length, context))
+        used += context
+        last = max(last, now + length)
+    return last
+
+
+def slot_steps(lengths: list[Steps], slots: int) -> Steps:
+    """Count steps when only the number of slots limits admission (a faster `decode_steps`)."""
+    ends = lengths[:slots]
+    heapq.heapify(ends)
+    replace_first = heapq.heapreplace
+    for length in lengths[slots:]:
+        replace_first(ends, ends[0] + length)
+    return max(ends)
+
+
+def _only_slots_bind(contexts: IntArray, admission: Admission) -> bool:
+    if admission.sequences * float(contexts.max()) <= admission.tokens:
+        return True
+    top = np.partition(contexts, len(contexts) - admission.sequences)[-admission.sequences :]
+    return float(top.sum()) <= admission.tokens
+
+
+def _limited_steps(lengths: IntArray, contexts: IntArray, admission: Admission) -> int:
+    if len(lengths) > admission.sequences and _only_slots_bind(contexts, admission):
+        return int(slot_steps(lengths.tolist(), admission.sequences))
+    return decode_steps(lengths.tolist(), contexts.tolist(), admission)
+
+
+def _check_fits(work: Trajectories, replicas: int, admission: Admission) -> None:
+    if not 1 <= replicas <= len(work):
+        raise ValueError(f"{replicas} replicas for {len(work)} trajectories")
+    if admission.sequences < 1 or float(work.final_context.max()) > admission.tokens:
+        raise ValueError(f"the longest trajectory does not fit {admission}")
+
+
+def _dealt(values: NDArray[Any], replicas: int) -> FloatArray:
+    """Lay values out as (rounds, replicas), the last round filled up with zeros."""
+    table = np.zeros(-(-len(values) // replicas) * replicas)
+    table[: len(values)] = values
+    return table.reshape(-1, replicas)
+
+
+def makespan_s(
+    work: Trajectories,
+    coefficients: DecodeCoefficients,
+    admission: Admission,
+    replicas: int = 1,
+    prefill_s: FloatArray | None = None,
+) -> float:
+    """Give the seconds until the slowest of `replicas` has finished its share.
+
+    Shares are dealt round-robin in the given order, since lengths are not known in advance.
+    Prefill blocks decoding: `prefill_s`, seconds per trajectory (shape (n,)), adds to its replica.
+    """
+    _check_fits(work, replicas, admission)
+    prefill = np.zeros(len(work)) if prefill_s is None else prefill_s
+    steps = _dealt(work.response_tokens, replicas).max(axis=0)
+    reserved = _dealt(work.final_context, replicas).sum(axis=0)
+    shares = np.bincount(np.arange(len(work)) % replicas, minlength=replicas)
+    limited = (shares > admission.sequences) | (reserved > admission.tokens)
+    if work.tool_wait_s > 0:
+        token_work = _dealt(token_work_s(work, coefficients), replicas).sum(axis=0)
+        waits_s = drawn_waits_s(len(work), work.turns, work.tool_wait_s, work.tool_wait_sigma)
+        longest = _dealt(waits_s.sum(axis=1), replicas).max(axis=0)
+        most = coefficients.fixed_s * steps + token_work + longest
+        most[limited] = np.inf
+        return _waiting_s(work, coefficients, admission, _dealt(prefill, replicas).sum(axis=0), most, waits_s)
+    for replica in np.flatnonzero(limited).tolist():
+        part = work.share(replica, replicas)
+        steps[replica] = _limited_steps(part.response_tokens, part.final_context, admission)
+    token_work = _dealt(token_work_s(work, coefficients) + prefill, replicas).sum(axis=0)
+    return float((coefficients.fixed_s * steps + token_work).max())
+
+
+def _waiting_s(
+    work: Trajectories,
+    coefficients: DecodeCoefficients,
+    admission: Admission,
+    prefill_s: FloatArray,
+    most_s: FloatArray,
+    waits_s: FloatArray,
+) -> float:
+    """Give the makespan with tool waits (shape (trajectories, turns)); other arrays are per replica.
+
+    `most_s` are upper bounds without prefill (see `makespan_with_waits`): replicas that cannot be
+    the slowest are not simulated.
+    """
+    slowest = 0.0
+    for replica in np.argsort(-(most_s + prefill_s), kind="stable").tolist():
+        if most_s[replica] + prefill_s[replica] <= slowest:
+            break
+        part = work.share(replica, len(most_s))
+        own = waits_s[replica :: len(most_s)]
+        seconds = makespan_with_waits(part.prompt_tokens, part.response_tokens, coefficients, admission, own)
+        # what a serving profile counts as prefill does not depend on the order of events
+        seconds += coefficients.per_prefill_s * float(part.prompt_tokens.sum())
+        slowest = max(slowest, seconds + float(prefill_s[replica]))
+    return slowest
+
+
+def continuous_s(
+    work: Trajectories,
+    coefficients: DecodeCoefficients,
+    admission: Admission,
+    replicas: int = 1,
+    prefill_s: float = 0.0,
+) -> float:
+    """Give the seconds per step of replicas that never drain: total work ÷ steady rate.
+
+    With N slots held all the time, B of them computing, a step takes t = a + B·(b + k·c) (c: mean
+    context, weighted by length) and a slot is held L̄·t + wait per trajectory, so
+    B = N·L̄·t/(L̄·t + wait) and the step's n trajectories take n·(L̄·t + wait)/(N·R). N is the least of
+    the slots and the tokens over the mean final context a slot holds; that staleness may allow fewer on
+    their way is told in `streaming.py`. Prefill seconds, over all trajectories, are shared evenly.
+    """
+    _check_fits(work, replicas, admission)
+    count, lengths = len(work), work.response_tokens.astype(float)
+    mean_length = float(lengths.mean())
+    held = float((work.final_context * lengths).sum() / lengths.sum())  # slots see lengths weighted by time
+    slots = max(min(float(admission.sequences), admission.tokens / held), 1.0)
+    per_sequence = float(token_work_s(work, coefficients).sum() / lengths.sum())  # b + k·c
+    wait = work.turns * work.tool_wait_s
+    step = _steady_step_s(coefficients.fixed_s, per_sequence, slots, mean_length, wait)
+    return count * (mean_length * step + wait) / (slots * replicas) + prefill_s / replicas
+
+
+def _steady_step_s(fixed: float, per_sequence: float, slots: float, length: float, wait: float) -> float:
+    """Solve t = a + β·N·L·t/(L·t + w) for t ≥ 0: L·t² + (w − a·L − β·N·L)·t − a·w = 0."""
+    if wait == 0.0:
+        return fixed + per_sequence * slots
+    linear = wait - fixed * length - per_sequence * slots * length
+    root = math.sqrt(linear * linear + 4.0 * length * fixed * wait)
+    # of the two equal forms, take the one that does not subtract near-equal numbers
+    return (root - linear) / (2.0 * length) if linear < 0 else 2.0 * fixed * wait / (root + linear)
+
+
+# Turns × trajectories that are simulated one by one. Beyond it, neighbouring turns are merged (their
+# waits too, so that nothing of the total is lost). The events take some milliseconds.
+MOST_TURN_EVENTS = 2048
+
+
+def simulated_turns(trajectories: int, turns: int) -> int:
+    """Count the turns a trajectory is simulated with, after merging."""
+    return min(turns, max(1, MOST_TURN_EVENTS // max(trajectories, 1)))
+
+
+def drawn_waits_s(trajectories: int, turns: int, mean_s: float, sigma: float) -> FloatArray:
+    """Draw the waits of a step, seconds, shape (trajectories, simulated turns); always the same ones.
+
+    A turn waits log-normally, with this mean and sigma. Where turns are merged, the sum of m waits is
+    taken as log-normal again, with its mean and its variance (Fenton and Wilkinson): sigma'² =
+    ln(1 + (e^sigma² − 1)/m).
+    """
+    simulated = simulated_turns(trajectories, turns)
+    merged = turns / simulated
+    if sigma == 0.0:
+        return np.full((trajectories, simulated), mean_s * merged)
+    spread = math.sqrt(math.log1p(math.expm1(sigma**2) / merged))
+    normal = np.random.default_rng(0).standard_normal((trajectories, simulated))
+    waits: FloatArray = mean_s * merged * np.exp(spread * normal - spread**2 / 2.0)
+    return waits
+
+
+def makespan_with_waits(
+    prompts: IntArray,
+    responses: IntArray,
+    coefficients: DecodeCoefficients,
+    admission: Admission,
+    waits_s: FloatArray,
+) -> float:
+    """Give the seconds until the last trajectory has ended its last wait.
+
+    A trajectory is admitted in order when a slot and room for its final context are free, and holds
+    both to its end. It generates 1/turns of its response, waits its `waits_s` (shape (trajectories,
+    turns)), and so on; a turn may begin within a decode step, which moves the result by less than one
+    step per turn. When all are admitted at once the result T obeys T₀ ≤ T ≤ T₀ + the longest sum of
+    waits, with T₀ the time without waits.
+    """
+    fit, turns, waits = coefficients, waits_s.shape[1], waits_s.tolist()
+    fixed, per_sequence, per_token = fit.fixed_s, fit.per_sequence_s, fit.per_token_s
+    final = (prompts + responses).tolist()
+    count, slots, room = len(final), admission.sequences, admission.tokens
+    next_up = held = reserved = 0  # not yet admitted from here; slots and tokens that are taken
+    contexts, parts = prompts.tolist(), (responses / turns).tolist()  # contexts as they grow
+    left = [turns] * len(parts)
+    running: list[tuple[float, int]] = []
+    waiting: list[tuple[float, int]] = []
+    clock = now = total = 0.0  # total: Σ contexts of the running
+    wakes = math.inf
+    while True:
+        while next_up < count and held < slots and reserved + final[next_up] <= room:
+            reserved += final[next_up]
+            held += 1
+            heappush(running, (clock + parts[next_up], next_up))
+            total += contexts[next_up]
+            next_up += 1
+        while running:
+            batch = len(running)
+            rate = fixed + per_sequence * batch + per_token * total
+            growth = per_token * batch  # a step gets that much slower with every step
+            ends_at, index = running[0]
+            steps = ends_at - clock
+            ends = now + steps * (rate + growth * steps / 2.0)
+            if ends > wakes:
+                seconds = wakes - now
+                if seconds > 0.0:
+                    steps = 2.0 * seconds / (rate + math.sqrt(rate * rate + 2.0 * growth * seconds))
+                    clock += steps
+                    total += batch * steps
+                break
+            heappop(running)
+            clock, now = ends_at, ends
+            grown = contexts[index] = contexts[index] + parts[index]
+            total += batch * steps - grown
+            left[index] -= 1
+            heappush(waiting, (now + waits[index][left[index]], index))
+            wakes = waiting[0][0]
+        if not waiting:
+            return now
+        now = max(now, wakes)
+        index = heappop(waiting)[1]
+        wakes = waiting[0][0] if waiting else math.inf
+        if left[index]:
+            heappush(running, (clock + parts[index], index))
+            total += contexts[index]
+        else:  # gives back its slot and the tokens reserved
+            held -= 1
+            reserved -= final[index]
