@@ -20,7 +20,9 @@ TOKENS = [512, 2048, 8192, 16384, 65536, 262144]
 
 def _samples(peak: TrainingPeak) -> list[CurveSample]:
     values = peak.predict(places_of([(1.0, float(each), 1.0) for each in TOKENS]))
-    return [CurveSample(1.0, float(t), 1.0, v, v, v, ()) for t, v in zip(TOKENS, values.tolist(), strict=True)]
+    return [
+        CurveSample(1.0, float(t), 1.0, v, v, v, ()) for t, v in zip(TOKENS, values.tolist(), strict=True)
+    ]
 
 
 def _of(peak: TrainingPeak, tokens: float) -> float:
