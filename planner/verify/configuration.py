@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from libra_plan.models.topology import Cluster, GpuId
 from libra_plan.planner.plan import Configuration, MemoryMode, Pool, RunningTask
 from libra_plan.planner.problem import CouplingKind, StageOption, Task
-from libra_plan.planner.verify.reference import blocks_needed
+from libra_plan.planner.verify.blocks import blocks_needed
 from libra_plan.planner.verify.rules import (
     Times,
     Violation,

@@ -1,51 +1,114 @@
-"""Check what a plan says of its worth: rates, moves, the objective and the bound on it."""
+"""Check what a plan says of its worth: rates, moves, the objective, and the bound, which is recomputed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from libra_plan.models.topology import GpuId
 from libra_plan.planner.plan import Plan, RunningTask, Status
-from libra_plan.planner.problem import LEAST_KEPT, IncumbentTask, Policy, Problem
+from libra_plan.planner.problem import LEAST_KEPT, IncumbentTask, Policy, Problem, Task
+from libra_plan.planner.verify.bound import Recomputed, Table, best_within, dual_bound, one_better
+from libra_plan.planner.verify.enumeration import TooManyWaysError
 from libra_plan.planner.verify.policies import check_policies
-from libra_plan.planner.verify.reference import reference_is_cheap, reference_steps_per_s
 from libra_plan.planner.verify.rules import Violation, close
 
-__all__ = ["check_proof"]
+__all__ = ["UNKNOWN", "Proof", "check_proof"]
 
 LOOSE = 1e-6  # relative: what passed through a solver
+MOST_SEARCHED = 48  # tasks; with more, the combinations near the bound are too many
 
 Found = Iterator[Violation]
 
 
-def check_proof(problem: Problem, plan: Plan) -> Found:
-    """Yield where rates, moves, objective, bound or gap are not what the plan and problem make."""
-    now = _Now.of(problem)
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What of a certificate's bound was recomputed from the problem.
+
+    `bound` is the least bound that was (None: none), `by` says how: `dual prices`, or `search` of every
+    combination that could be better. The certificate's bound is `proven` where it is no lower than that.
+    """
+
+    bound: float | None
+    by: str | None
+    proven: bool
+
+
+UNKNOWN = Proof(None, None, proven=False)
+
+
+def check_proof(problem: Problem, plan: Plan) -> tuple[list[Violation], Proof]:
+    """Check rates, moves, objective, bound and gap against what the plan and the problem make."""
+    found: list[Violation] = []
+    now, table = _Now.of(problem), Table(problem)
     for running in plan.running:
-        yield from _rate(problem, running)
+        found += _rate(table, running)
         moved = _moves(now, plan, running)
         if running.moved != moved:
-            yield Violation("moved", f"says moved {running.moved}, it is {moved}", running.task)
+            found.append(Violation("moved", f"says moved {running.moved}, it is {moved}", running.task))
     if plan.certificate.policy != problem.policy.value:
-        yield Violation(
-            "policy", f"is for {plan.certificate.policy}, not {problem.policy.value}", "certificate"
-        )
-    yield from _objective(problem, plan, now)
-    yield from _bound(plan)
+        told = f"is for {plan.certificate.policy}, not {problem.policy.value}"
+        found.append(Violation("policy", told, "certificate"))
+    found += _objective(table, plan, now)
+    found += _bound(plan)
     worths = {running.task: _worth(problem, plan, running, now) for running in plan.running}
-    yield from check_policies(problem, plan, worths)
+    found += check_policies(problem, plan, worths)
+    if found:
+        return found, UNKNOWN
+    return _recomputed(table, plan, worths)
 
 
-def _rate(problem: Problem, running: RunningTask) -> Found:
+def _recomputed(table: Table, plan: Plan, worths: Mapping[str, float]) -> tuple[list[Violation], Proof]:
+    """Recompute the bound; a bound that what was recomputed contradicts is a violation."""
+    problem, told = table.problem, plan.certificate
+    if problem.policy is Policy.MAX_MIN or problem.sharing:
+        return [], UNKNOWN
+    tasks = [task for task in problem.tasks if task.id in _first_tier(problem)]
+    dual = dual_bound(table, tasks, plan)
+    if dual is None:
+        return [], UNKNOWN
+    slack = LOOSE * max(abs(told.bound), 1e-12)
+    lp = dict(told.bounds).get("lp")
+    if lp is not None and told.duals and dual.whole and lp < dual.bound - slack:
+        message = f"says that dual prices prove {lp}, they prove {dual.bound}"
+        return [Violation("bound", message, "certificate")], UNKNOWN
+    if told.bound >= dual.bound - slack:
+        return [], Proof(dual.bound, "dual prices", proven=True)
+    return _searched(table, dual, plan, tasks, worths)
+
+
+def _searched(
+    table: Table, dual: Recomputed, plan: Plan, tasks: Sequence[Task], worths: Mapping[str, float]
+) -> tuple[list[Violation], Proof]:
+    """Search for what is worth more than a bound that dual prices do not prove."""
+    told = plan.certificate
+    above = told.bound + LOOSE * max(abs(told.bound), 1e-12)
+    sure = table.sure_to_place(dual.choices)
+    own = sum(worths.get(task.id, 0.0) for task in tasks)
+    if sure and (gain := one_better(table, dual, plan, worths)) > above - own:
+        message = f"says that no plan exceeds {told.bound}; changing one task makes {own + gain}"
+        return [Violation("bound", message, "certificate")], UNKNOWN
+    known = Proof(dual.bound, "dual prices", proven=False)
+    if len(tasks) > MOST_SEARCHED:
+        return [], known
+    found = best_within(table, dual, above)
+    if found.value is None:
+        return [], Proof(told.bound, "search", proven=True) if found.complete else known
+    if not sure:
+        return [], known
+    message = f"says that no plan exceeds {told.bound}; there is one of {found.value}"
+    return [Violation("bound", message, "certificate")], UNKNOWN
+
+
+def _rate(table: Table, running: RunningTask) -> Found:
     """Check the rate: the configuration's, against what the task alone would reach on its fair share."""
     if not running.normalised > 0:  # also finds NaN
         yield Violation("normalised", f"its throughput is {running.normalised}, not above 0", running.task)
         return
-    task = problem.task_of[running.task]
-    if not reference_is_cheap(problem, task):
+    try:
+        reference = table.reference(table.problem.task_of[running.task])
+    except TooManyWaysError:
         return
-    reference = reference_steps_per_s(problem, task)
     own = None if reference is None else running.configuration.steps_per_s / reference
     if own is None or not close(running.normalised, own, LOOSE):
         yield Violation("normalised", f"says {running.normalised}, alone it makes {own}", running.task)
@@ -111,29 +174,30 @@ def _first_tier(problem: Problem) -> set[str]:
     return {task.id for task in problem.tasks if problem.policy is not Policy.PRIORITY or task.tier == first}
 
 
-def _objective(problem: Problem, plan: Plan, now: _Now) -> Found:
-    told = plan.certificate.objective
+def _objective(table: Table, plan: Plan, now: _Now) -> Found:
+    problem, told = table.problem, plan.certificate.objective
     if problem.policy is not Policy.MAX_MIN:
         counted = _first_tier(problem)
         worths = (_worth(problem, plan, each, now) for each in plan.running if each.task in counted)
         possible = {sum(worths)}
     else:
-        possible = _least(problem, plan)
+        possible = _least(table, plan)
     if not any(close(told, own, LOOSE) for own in possible):
         own = " or ".join(f"{value:.9g}" for value in sorted(possible))
         yield Violation("objective", f"says {told}, the running tasks make {own}", "certificate")
 
 
-def _least(problem: Problem, plan: Plan) -> set[float]:
-    """Give the least throughput; a waiting task counts 0, unless nothing could run it.
+def _least(table: Table, plan: Plan) -> set[float]:
+    """Return what the least throughput may be; a waiting task counts 0, unless nothing could run it.
 
-    Where trying every configuration of a waiting task is not cheap, both are possible.
+    Where the ways to run a waiting task are too many to enumerate, both are possible.
     """
     running = min((task.normalised for task in plan.running), default=0.0)
-    waiting = [problem.task_of[queued.task] for queued in plan.queued]
-    if not all(reference_is_cheap(problem, task) for task in waiting):
+    waiting = [table.problem.task_of[queued.task] for queued in plan.queued]
+    try:
+        able = any(table.reference(task) is not None for task in waiting)
+    except TooManyWaysError:
         return {0.0, running}
-    able = any(reference_steps_per_s(problem, task) is not None for task in waiting)
     return {0.0 if able else running}
 
 

@@ -8,29 +8,43 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import combinations
 
 from libra_plan.models.topology import Cluster, GpuId
 from libra_plan.planner.plan import PlacedRole, Plan, Pool, RunningTask
 from libra_plan.planner.problem import Problem, Task
+from libra_plan.planner.verify.blocks import node_sizes
 from libra_plan.planner.verify.configuration import check_form, check_limits, check_price
 from libra_plan.planner.verify.joint import Whole, check_joint, check_whole, joint_times, wholes
-from libra_plan.planner.verify.proof import check_proof
-from libra_plan.planner.verify.reference import node_sizes
+from libra_plan.planner.verify.proof import UNKNOWN, Proof, check_proof
 from libra_plan.planner.verify.rules import Violation, host_per_gpu, role_of, turns_of
 
-__all__ = ["Violation", "violations_of"]
+__all__ = ["Verdict", "Violation", "check_plan", "violations_of"]
 
 ROOM = 1e-6  # cores or MiB a sum may be over by rounding
 
 Found = Iterator[Violation]
 
 
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The rules of the problem that a plan breaks (none: the plan holds), and what of its bound is proven."""
+
+    violations: tuple[Violation, ...]
+    proof: Proof
+
+
 def violations_of(problem: Problem, plan: Plan) -> list[Violation]:
     """List every rule of the problem that the plan breaks; an empty list means the plan holds."""
+    return list(check_plan(problem, plan).violations)
+
+
+def check_plan(problem: Problem, plan: Plan) -> Verdict:
+    """Check a plan against its problem, and recompute the bound that its certificate claims."""
     roster = [*_roster(problem, plan), *check_joint(problem, plan)]
     if roster and plan.joint:
-        return roster
+        return Verdict(tuple(roster), UNKNOWN)
     together = wholes(problem, plan)
     jointly = {name for whole in together for name in whole.run.tasks}
     apart = [
@@ -41,7 +55,7 @@ def violations_of(problem: Problem, plan: Plan) -> list[Violation]:
     holders = [*apart, *((whole.task, whole.running) for whole in together)]
     shapes = [violation for task, running in holders for violation in _shape(task, running)]
     if roster or shapes:  # what follows reads the plan by task, role and GPU
-        return roster + shapes
+        return Verdict((*roster, *shapes), UNKNOWN)
     found: list[Violation] = list(_one_task_per_gpu(running for _, running in holders))
     for task, running in holders:
         found += _placement(problem.cluster, task, running)
@@ -52,7 +66,10 @@ def violations_of(problem: Problem, plan: Plan) -> list[Violation]:
         found += check_price(problem.cluster, task, running, sizes)
     for whole in together:
         found += _jointly(problem, plan, whole, sizes)
-    return [*found, *_host(problem.cluster, holders), *check_proof(problem, plan)]
+    found += _host(problem.cluster, holders)
+    untrue, proof = check_proof(problem, plan)
+    found += untrue
+    return Verdict(tuple(found), UNKNOWN if found else proof)
 
 
 def _jointly(problem: Problem, plan: Plan, whole: Whole, sizes: Mapping[str, int]) -> Found:
