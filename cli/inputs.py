@@ -185,9 +185,9 @@ def read_cluster(folder: ProfilesFolder, flags: ClusterFlags) -> Cluster:
 
 def _measured_on(file: ClusterFile, path: Path, measured: dict[str, float]) -> ClusterFile:
     """Refuse a cluster of which no GPU can be planned on: no profile was measured on its classes."""
-    from libra_plan.profiles.cluster_checks import unmeasured
+    from libra_plan.profiles.plausibility import unmeasured_classes
 
-    said = unmeasured(file, measured)
+    said = unmeasured_classes(file, measured)
     if len(said) == len({node.gpu_class for node in file.nodes}):
         raise ClusterError("; ".join(said), way_out="or measure a profile there", where=Where(str(path)))
     for line in said:

@@ -20,7 +20,7 @@ __all__ = ["say_of_plan", "say_of_workload"]
 
 def say_of_workload(folder: ProfilesFolder, policy: Policy) -> None:
     """Say what the workload leaves out that the policy asks for, and which models do not go together."""
-    from libra_plan.profiles.model_checks import mixed_models
+    from libra_plan.profiles.plausibility import mixed_models
 
     if folder.workload is None:
         return

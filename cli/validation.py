@@ -20,8 +20,7 @@ from libra_plan.planner.launchers.store import CURRENT
 from libra_plan.profiles.catalog import ProfilesFolder, load_cluster, load_folder, load_profile
 from libra_plan.profiles.counting import counted
 from libra_plan.profiles.document import read_document, shown
-from libra_plan.profiles.measured_range import unmeasured_asks
-from libra_plan.profiles.model_checks import mixed_models
+from libra_plan.profiles.plausibility import mixed_models, unmeasured_asks
 from libra_plan.profiles.schema import ClusterFile
 
 __all__ = ["describe"]

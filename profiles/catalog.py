@@ -12,13 +12,16 @@ from typing import TypeVar
 import msgspec
 
 from libra_plan.errors import ClusterError, InputError, ProfileError, Where, WorkloadError
-from libra_plan.profiles import cluster_checks, physics, wording, workload_checks
+from libra_plan.profiles import physics, wording
+from libra_plan.profiles.cluster_checks import check_cluster
 from libra_plan.profiles.document import Document, decode, read_document, shown
 from libra_plan.profiles.hardware import implausible_memory
 from libra_plan.profiles.home import home_folder
 from libra_plan.profiles.model_shapes import implausible_params
+from libra_plan.profiles.plausibility import unmeasured_classes
 from libra_plan.profiles.points import PointsTable, read_points
 from libra_plan.profiles.schema import ClusterFile, Point, ProfileFile, SwitchingFile, WorkloadFile
+from libra_plan.profiles.workload_checks import check_workload
 
 __all__ = [
     "LoadedProfile",
@@ -142,7 +145,7 @@ def _load(path: str | Path, shape: type[FileT], error: type[InputError]) -> tupl
 def load_cluster(path: str | Path) -> tuple[ClusterFile, str]:
     """Read and check a cluster file; give it with its SHA-256."""
     cluster, document = _load(path, ClusterFile, ClusterError)
-    cluster_checks.check(cluster, document)
+    check_cluster(cluster, document)
     return cluster, document.sha256
 
 
@@ -158,7 +161,7 @@ def load_workload(
     """
     workload, document = _load(path, WorkloadFile, WorkloadError)
     known = None if profiles is None else {name: profile.file for name, profile in profiles.items()}
-    digests = workload_checks.check(workload, document, known, tuple(elsewhere))
+    digests = check_workload(workload, document, known, tuple(elsewhere))
     return workload, {Path(path).name: document.sha256, **digests}
 
 
@@ -243,7 +246,7 @@ def load_folder(path: str | Path, *, library: Iterable[Path] | None = None) -> P
         warnings += profile.warnings
     if cluster is not None and profiles:
         classes = sorted({profile.file.hardware.gpu_class for profile in profiles.values()})
-        warnings += cluster_checks.unmeasured(cluster, classes)
+        warnings += unmeasured_classes(cluster, classes)
     return ProfilesFolder(
         root, workload, cluster, profiles, switching, dict(sorted(digests.items())), tuple(warnings)
     )

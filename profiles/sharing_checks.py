@@ -4,36 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from libra_plan.errors import WorkloadError
 from libra_plan.profiles import wording
-from libra_plan.profiles.document import Document
+from libra_plan.profiles.place import Place
 from libra_plan.profiles.schema import RoleSpec, SharingSpec, TaskSpec, WorkloadFile
 from libra_plan.profiles.tool_wait import tool_wait_of
 
-__all__ = ["check", "rollout_of"]
+__all__ = ["check_sharing", "rollout_of"]
 
 
-def check(workload: WorkloadFile, document: Document) -> None:
+def check_sharing(workload: WorkloadFile, place: Place) -> None:
     """Refuse a set of tasks that cannot share what it declares, with every reason."""
     tasks = {task.id: task for task in workload.tasks}
     for position, spec in enumerate(workload.sharing):
-        key = f"sharing[{position}]"
+        here = place.at(f"sharing[{position}]")
         for number, name in enumerate(spec.tasks):
-            if name not in tasks:
-                raise WorkloadError(
-                    f"no task `{name}`",
-                    allowed=wording.one_of(sorted(tasks)),
-                    way_out=wording.did_you_mean(name, tasks),
-                    where=document.where(f"{key}.tasks[{number}]"),
-                )
-        reasons = list(_reasons(spec, [tasks[name] for name in spec.tasks]))
-        if reasons:
-            raise WorkloadError(
-                f"{' and '.join(spec.tasks) or 'no tasks'} cannot share ({spec.kind})",
-                got="; ".join(reasons),
-                way_out="take what stands in the way out of the tasks, or this entry out of `sharing`",
-                where=document.where(key),
+            here.refuse_if(
+                name not in tasks,
+                f"no task `{name}`",
+                f"tasks[{number}]",
+                allowed=wording.one_of(sorted(tasks)),
+                way_out=wording.did_you_mean(name, tasks),
             )
+        reasons = list(_reasons(spec, [tasks[name] for name in spec.tasks]))
+        here.refuse_if(
+            bool(reasons),
+            f"{' and '.join(spec.tasks) or 'no tasks'} cannot share ({spec.kind})",
+            got="; ".join(reasons),
+            way_out="take what stands in the way out of the tasks, or this entry out of `sharing`",
+        )
 
 
 def _reasons(spec: SharingSpec, tasks: Sequence[TaskSpec]) -> Iterator[str]:

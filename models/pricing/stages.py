@@ -26,7 +26,7 @@ from libra_plan.models.priors.ranks import ranks_note
 from libra_plan.models.stage_option import Coupling
 from libra_plan.models.topology import Cluster
 from libra_plan.profiles.catalog import LoadedProfile
-from libra_plan.profiles.measured_range import longest_measured
+from libra_plan.profiles.plausibility import longest_measured
 from libra_plan.profiles.schema import Point, RoleSpec
 
 __all__ = ["TRAINING", "stage_of"]

@@ -23,9 +23,10 @@ from libra_plan.planner.optimize.solve import solve_problem
 from libra_plan.planner.pricing import price_workload
 from libra_plan.planner.problem import Problem, StageOption
 from libra_plan.planner.verify import violations_of
-from libra_plan.profiles import role_checks
 from libra_plan.profiles.catalog import LoadedProfile, ProfilesFolder, load_folder, shipped_folder
 from libra_plan.profiles.document import Document
+from libra_plan.profiles.place import Place
+from libra_plan.profiles.role_checks import check_role
 from libra_plan.profiles.schema import (
     Distribution,
     Fixed,
@@ -199,7 +200,7 @@ def test_only_rollouts_without_pins_may_mix() -> None:
     )
     for role in wrong:
         with pytest.raises(WorkloadError, match="mixed_layouts"):
-            role_checks.check(role, "tasks[0].roles[0]", Document({}, "w.yaml"), None, 10)
+            check_role(role, Place(Document({}, "w.yaml"), WorkloadError, "tasks[0].roles[0]"), None, 10)
 
 
 def test_the_form_names_every_layout_of_a_mix() -> None:

@@ -27,9 +27,11 @@ from libra_plan.planner.pricing import price_workload
 from libra_plan.planner.problem import Problem
 from libra_plan.planner.runtime.host import check_visible
 from libra_plan.planner.verify import violations_of
-from libra_plan.profiles import cluster_checks, role_checks
 from libra_plan.profiles.catalog import LoadedProfile, ProfilesFolder, load_folder, shipped_folder
+from libra_plan.profiles.cluster_checks import check_cluster
 from libra_plan.profiles.document import Document
+from libra_plan.profiles.place import Place
+from libra_plan.profiles.role_checks import check_role
 from libra_plan.profiles.schema import (
     ClusterFile,
     Fixed,
@@ -174,9 +176,9 @@ def test_the_verifier_sees_two_ranks_on_one_card() -> None:
 def test_only_low_duty_roles_share_and_no_class_is_named_like_a_seat() -> None:
     """A trainer beside another role would halve both all the time."""
     with pytest.raises(WorkloadError, match="shares_gpu"):
-        role_checks.check(reward(kind="actor_train"), "tasks[0].roles[0]", DOCUMENT, None, 10)
+        check_role(reward(kind="actor_train"), Place(DOCUMENT, WorkloadError, "tasks[0].roles[0]"), None, 10)
     file = ClusterFile(schema_version=1, nodes=(NodeSpec(id="n", gpu_class="a.seat", gpu_count=1),))
     with pytest.raises(ClusterError, match="seat"):
-        cluster_checks.check(file, DOCUMENT)
+        check_cluster(file, DOCUMENT)
     with pytest.raises(ClusterError):
         resolve_gpu(shared_cluster(), "GPU-7")  # two seats begin so

@@ -6,8 +6,6 @@ import pytest
 
 from libra_plan.errors import ClusterError
 from libra_plan.profiles.catalog import load_cluster
-from libra_plan.profiles.cluster_checks import unmeasured
-from libra_plan.profiles.schema import ClusterFile, NodeSpec
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -88,20 +86,3 @@ def test_a_class_we_do_not_know_is_not_judged(tmp_path: Path) -> None:
     nodes = "[{id: a, gpu_class: t4, gpu_count: 1, gpu_memory_mib: 15360}]"
     path.write_text(f"schema_version: 1\nnodes: {nodes}\n", encoding="utf-8")
     assert load_cluster(path)[0].nodes[0].gpu_memory_mib == 15360
-
-
-@pytest.mark.parametrize(
-    ("classes", "measured", "said"),
-    [
-        (("h200_smx",), ("h100_sxm", "h200_sxm"), ["did you mean `h200_sxm`?"]),
-        (("b300", "h200_sxm"), ("h200_sxm",), ["measured: h200_sxm"]),
-        (("h200_sxm",), ("h200_sxm",), []),
-    ],
-)
-def test_a_class_nobody_measured_is_told_with_the_nearest(classes, measured, said) -> None:
-    """A misspelt class would leave its GPUs idle without a word."""
-    nodes = tuple(NodeSpec(id=f"n{at}", gpu_class=name, gpu_count=1) for at, name in enumerate(classes))
-    lines = unmeasured(ClusterFile(schema_version=1, nodes=nodes), measured)
-    assert len(lines) == len(said)
-    for line, part in zip(lines, said, strict=True):
-        assert line.endswith(part)
