@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from libra_plan.planner.configurations.keeping import ColumnFolder
+from libra_plan.planner.configurations.keeping import ConfigurationFolder
 from libra_plan.planner.optimize.base import SolveParams
 from libra_plan.planner.optimize.objective import priced_tasks
 from libra_plan.planner.optimize.solve import solve_problem
@@ -44,7 +44,7 @@ def lines(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
             continue
         with tempfile.TemporaryDirectory() as folder:
             for run in ("cold", "warm"):
-                line = measured(name, problem, options, ColumnFolder(Path(folder), 1024.0))
+                line = measured(name, problem, options, ConfigurationFolder(Path(folder), 1024.0))
                 yield {"run": run, **line}
 
 
@@ -102,7 +102,7 @@ def _role(rng: np.random.Generator, name: str, replicas: Any, work: float) -> Ro
 
 
 def measured(
-    name: str, problem: Problem, options: argparse.Namespace, folder: ColumnFolder | None
+    name: str, problem: Problem, options: argparse.Namespace, folder: ConfigurationFolder | None
 ) -> dict[str, Any]:
     """Solve and verify, and describe what was seen."""
     params = SolveParams(time_limit_s=options.time_limit, gap=options.gap, seed=options.seed, columns=folder)

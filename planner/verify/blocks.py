@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import pairwise
 
@@ -31,6 +31,7 @@ class Inventory:
     """The usable GPUs of a cluster by class and node, read once for many questions."""
 
     cluster: Cluster
+    _rooms: dict[tuple[str, int], int] = field(default_factory=dict, compare=False, repr=False)
 
     @cached_property
     def full_node_gpus(self) -> dict[str, int]:
@@ -41,6 +42,14 @@ class Inventory:
     def gpus(self) -> dict[str, int]:
         """Usable GPUs of each class."""
         return dict(Counter(gpu.gpu_class for gpu in self.cluster.gpus.values()))
+
+    @cached_property
+    def memory_mib(self) -> dict[str, float]:
+        """Memory of the smallest usable GPU of each class, MiB."""
+        least: dict[str, float] = {}
+        for gpu in self.cluster.gpus.values():
+            least[gpu.gpu_class] = min(gpu.memory_mib, least.get(gpu.gpu_class, gpu.memory_mib))
+        return least
 
     @cached_property
     def _nodes(self) -> dict[str, list[tuple[str, int]]]:
@@ -66,9 +75,11 @@ class Inventory:
 
     def room(self, gpu_class: str, block: int) -> int:
         """Return how many blocks of one size the empty cluster holds."""
-        nodes = self._nodes.get(gpu_class, [])
-        whole = self.full_node_gpus.get(gpu_class, 0)
-        return _room(tuple(nodes), whole, block)
+        key = (gpu_class, block)
+        if key not in self._rooms:
+            whole = self.full_node_gpus.get(gpu_class, 0)
+            self._rooms[key] = _room(self._nodes.get(gpu_class, []), whole, block)
+        return self._rooms[key]
 
     def covers(self, role: Role, option: StageOption) -> bool:
         """Whether the replicas cover the role's pinned GPUs exactly, none cut by a node it does not fill."""
@@ -87,12 +98,11 @@ class Inventory:
         whole = self.full_node_gpus.get(gpu_class, 0)
         known = self.cluster.gpus
         here = Counter(gpu.node for gpu in gpus if known[gpu].gpu_class == gpu_class)
-        nodes = tuple((self._domain_of[node], number) for node, number in here.items())
+        nodes = [(self._domain_of[node], number) for node, number in here.items()]
         return block * _room(nodes, whole, block)
 
 
-@lru_cache(maxsize=4096)
-def _room(nodes: tuple[tuple[str, int], ...], whole: int, block: int) -> int:
+def _room(nodes: Sequence[tuple[str, int]], whole: int, block: int) -> int:
     if block <= whole:
         return sum(gpus // block for _, gpus in nodes)
     if not whole or block % whole:

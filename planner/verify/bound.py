@@ -31,6 +31,7 @@ from libra_plan.planner.verify.blocks import (
     replica_sizes,
 )
 from libra_plan.planner.verify.enumeration import (
+    ROOM_MIB,
     Floats,
     Kind,
     Shape,
@@ -278,10 +279,10 @@ def _may(inventory: Inventory, ways: Sequence[Sequence[Turn]]) -> bool:
             alone or any(option.sleep_s is None or option.wake_s is None for option in turn.options)
         ):
             return False
-    memory = inventory.cluster.memory_mib
+    memory = inventory.memory_mib
     if len(ways) > 1:
-        return configuration_peak_mib(ways) <= memory(turns[0].options[0].gpu_class) + 1e-6
-    return all(configuration_peak_mib([[t]]) <= memory(t.options[0].gpu_class) + 1e-6 for t in turns)
+        return configuration_peak_mib(ways) <= memory[turns[0].options[0].gpu_class] + ROOM_MIB
+    return all(configuration_peak_mib([[t]]) <= memory[t.options[0].gpu_class] + ROOM_MIB for t in turns)
 
 
 # ---------------------------------------------------------------- the bound at dual prices

@@ -97,6 +97,10 @@ def undominated(table: Floats) -> NDArray[np.int64]:
     """Return the numbers of the rows that no other row equals or beats everywhere (less is better)."""
     if len(table) == 0:
         return np.zeros(0, dtype=np.int64)
+    differ = (table != table[0]).any(axis=0)
+    if not differ.any():
+        return np.zeros(1, dtype=np.int64)
+    table = table[:, differ]
     order = np.lexsort(table.T[::-1])
     front = np.zeros((0, table.shape[1]))
     kept: list[NDArray[np.int64]] = []
@@ -254,7 +258,7 @@ class _Maker:
         return found if self.task.min_gpus > 1 else np.zeros(len(gpus))
 
     def _memory(self, gpu_class: str) -> float:
-        return self.inventory.cluster.memory_mib(gpu_class) + ROOM_MIB
+        return self.inventory.memory_mib[gpu_class] + ROOM_MIB
 
     def _uses(self, gpu_class: str, node: int, block: int, blocks: Floats) -> Floats:
         factors = [gpus_in_blocks(node, block, size) if name == gpu_class else 0 for name, size in self.rows]
