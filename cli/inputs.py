@@ -99,7 +99,7 @@ def _read_folder(profiles: Path, change: Callable[[WorkloadFile], WorkloadFile] 
     """Load a folder that has a workload, with what users have asked for since."""
     from libra_plan.profiles.catalog import find_folder, load_folder
 
-    folder = load_folder(find_folder(profiles))
+    folder = load_folder(find_folder(profiles), named_only=True)
     if folder.workload is None:
         raise WorkloadError(
             "there is nothing to plan: the folder has no workload.yaml",

@@ -23,7 +23,7 @@ import msgspec
 from libra_plan.errors import RefusedError
 from libra_plan.models.fit import FittedProfile, fit_profile
 from libra_plan.models.lookup import prior_donors
-from libra_plan.profiles.catalog import LoadedProfile, ProfilesFolder, load_folder, shipped_folder
+from libra_plan.profiles.catalog import LoadedProfile, ProfilesFolder, load_profiles, shipped_folder
 from libra_plan.profiles.home import home_folder
 from libra_plan.profiles.schema import ProfileFile
 
@@ -123,7 +123,7 @@ def _fitted(
     fitted = cached_fit(profile, folder=cache)
     if fitted.layouts or not allow_prior:
         return fitted
-    known = {**load_folder(shipped_folder()).profiles, **folder.profiles}
+    known = {**load_profiles(shipped_folder()), **load_profiles(folder.path), **folder.profiles}
     donors = [cached_fit(each, folder=cache) for each in prior_donors(known, profile.file)]
     extra = [(each.file, each.points) for each in profile.extra]
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
@@ -18,8 +18,9 @@ from libra_plan.profiles.document import Document, decode, read_document, shown
 from libra_plan.profiles.hardware import implausible_memory
 from libra_plan.profiles.home import home_folder
 from libra_plan.profiles.model_shapes import implausible_params
+from libra_plan.profiles.place import Place
 from libra_plan.profiles.plausibility import unmeasured_classes
-from libra_plan.profiles.points import PointsTable, read_points
+from libra_plan.profiles.points import read_points
 from libra_plan.profiles.schema import ClusterFile, Point, ProfileFile, SwitchingFile, WorkloadFile
 from libra_plan.profiles.workload_checks import check_workload
 
@@ -28,9 +29,11 @@ __all__ = [
     "ProfilesFolder",
     "find_folder",
     "find_profile",
+    "load",
     "load_cluster",
     "load_folder",
     "load_profile",
+    "load_profiles",
     "load_switching",
     "load_workload",
     "shipped_folder",
@@ -80,12 +83,12 @@ class ProfilesFolder:
 
 
 def shipped_folder() -> Path:
-    """Give the folder of the profiles that come with the package."""
+    """Return the folder of the profiles that come with the package."""
     return Path(str(resources.files("libra_plan.profiles")))
 
 
 def user_folder(environment: Mapping[str, str] | None = None) -> Path:
-    """Give the user's own folder: `$LIBRA_PLAN_PROFILES`, else `libra-plan/profiles` in the XDG data home."""
+    """Return the user's own folder: $LIBRA_PLAN_PROFILES, else libra-plan/profiles in the XDG data home."""
     known = os.environ if environment is None else environment
     if known.get("LIBRA_PLAN_PROFILES"):
         return Path(known["LIBRA_PLAN_PROFILES"])
@@ -143,7 +146,7 @@ def _load(path: str | Path, shape: type[FileT], error: type[InputError]) -> tupl
 
 
 def load_cluster(path: str | Path) -> tuple[ClusterFile, str]:
-    """Read and check a cluster file; give it with its SHA-256."""
+    """Read and check a cluster file; return it with its SHA-256."""
     cluster, document = _load(path, ClusterFile, ClusterError)
     check_cluster(cluster, document)
     return cluster, document.sha256
@@ -154,19 +157,28 @@ def load_workload(
     profiles: Mapping[str, LoadedProfile] | None = None,
     elsewhere: Iterable[str] = (),
 ) -> tuple[WorkloadFile, dict[str, str]]:
-    """Read and check a workload file; give it with the SHA-256 of it and of its trace files.
+    """Read and check a workload file; return it with the SHA-256 of it and of its trace files.
 
     Without profiles, what a role's profiles must be is not checked. `elsewhere` names further
     profiles that a workload can name: a message about an unknown one lists them too.
     """
     workload, document = _load(path, WorkloadFile, WorkloadError)
+    return workload, _check_workload(workload, document, profiles, elsewhere)
+
+
+def _check_workload(
+    workload: WorkloadFile,
+    document: Document,
+    profiles: Mapping[str, LoadedProfile] | None,
+    elsewhere: Iterable[str],
+) -> dict[str, str]:
     known = None if profiles is None else {name: profile.file for name, profile in profiles.items()}
     digests = check_workload(workload, document, known, tuple(elsewhere))
-    return workload, {Path(path).name: document.sha256, **digests}
+    return {Path(document.path).name: document.sha256, **digests}
 
 
 def load_switching(path: str | Path) -> tuple[SwitchingFile, str]:
-    """Read a switching file; give it with its SHA-256."""
+    """Read a switching file; return it with its SHA-256."""
     switching, document = _load(path, SwitchingFile, ProfileError)
     return switching, document.sha256
 
@@ -178,20 +190,25 @@ def load_profile(folder: str | Path) -> LoadedProfile:
     if path is None:
         raise ProfileError("no profile.yaml in this folder", where=Where(shown(folder)))
     profile, document = _load(path, ProfileFile, ProfileError)
-    if Path(profile.points).name != profile.points:
-        raise ProfileError(
-            "the points must lie beside the profile", got=profile.points, where=document.where("points")
-        )
+    place = Place(document, ProfileError)
+    beside = Path(profile.points).name == profile.points
+    place.refuse_if(not beside, "the points must lie beside the profile", "points", got=profile.points)
     wrong = implausible_memory(profile.hardware.gpu_class, profile.hardware.memory_mib)
     if wrong is not None:
-        raise ProfileError(**wrong, where=document.where("hardware.memory_mib"))
+        place.refuse(below="hardware.memory_mib", **wrong)
     wrong = implausible_params(profile.model)
     if wrong is not None:
-        raise ProfileError(**wrong, where=document.where("model.params"))
+        place.refuse(below="model.params", **wrong)
     table = read_points(folder / profile.points, profile.phase)
-    _check_digest(profile, table, document)
+    place.refuse_if(
+        table.sha256 != profile.provenance.points_sha256,
+        f"{profile.points} is not the file that this profile describes",
+        "provenance.points_sha256",
+        got=f"SHA-256 {table.sha256}",
+        allowed=profile.provenance.points_sha256,
+        way_out="the points changed: run the importer again or update points_sha256",
+    )
     kept, aside = physics.sift(table.rows, profile)
-    warnings = tuple(f"{table.path}:{item.row.line}: row set aside: {item.reason}" for item in aside)
     if not any(row.point.status == "ok" for row in kept):
         first = aside[0].reason if aside else "no row has status ok"
         raise ProfileError("no point of this profile can be used", got=first, where=Where(table.path))
@@ -199,57 +216,115 @@ def load_profile(folder: str | Path) -> LoadedProfile:
         profile,
         tuple(row.point for row in kept),
         folder,
-        warnings,
+        tuple(f"{table.path}:{item.row.line}: row set aside: {item.reason}" for item in aside),
         aside,
         {f"{folder.name}/{path.name}": document.sha256, f"{folder.name}/{profile.points}": table.sha256},
         tuple(row.line for row in kept),
     )
 
 
-def _check_digest(profile: ProfileFile, table: PointsTable, document: Document) -> None:
-    if table.sha256 != profile.provenance.points_sha256:
-        raise ProfileError(
-            f"{profile.points} is not the file that this profile describes",
-            got=f"SHA-256 {table.sha256}",
-            allowed=profile.provenance.points_sha256,
-            way_out="the points changed: run the importer again or update points_sha256",
-            where=document.where("provenance.points_sha256"),
-        )
-
-
 # ---------------------------------------------------------------- the folder
 
 
-def load_folder(path: str | Path, *, library: Iterable[Path] | None = None) -> ProfilesFolder:
+def load(path: str | Path) -> ProfilesFolder:
+    """Read and check a profiles folder: workload, cluster, profiles and switching costs.
+
+    Parameters
+    ----------
+    path
+        The folder, or its name: one in the user's own folder, or `profiles` for the shipped one.
+
+    Returns
+    -------
+    ProfilesFolder
+        What the folder holds; profiles that its workload names and the folder lacks are taken from the
+        user's own folder, then from the shipped one.
+
+    Raises
+    ------
+    InputError
+        If a file is missing or wrong, with its line and key.
+
+    Examples
+    --------
+    >>> import libra_plan as lp
+    >>> [task.id for task in lp.load("profiles").workload.tasks]
+    ['agent-7b', 'reward-1.5b', 'eval-7b']
+    """
+    return load_folder(find_folder(path))
+
+
+def load_folder(
+    path: str | Path, *, library: Iterable[Path] | None = None, named_only: bool = False
+) -> ProfilesFolder:
     """Read and check everything a profiles folder holds.
 
-    Every sub-folder with a `profile.yaml` is a profile. A profile that the workload names and the
-    folder lacks is taken from `library` (default: the user's folder, then the shipped one).
+    Every sub-folder with a `profile.yaml` is a profile; with `named_only` just those that the workload
+    names are read. A profile that the workload names and the folder lacks is taken from `library`
+    (default: the user's folder, then the shipped one).
     """
     root = Path(path)
     if not root.is_dir():
         raise ProfileError("no such profiles folder", way_out="check the path", where=Where(shown(root)))
-    profiles, switching, digests, warnings = _sub_folders(root)
+    warnings: list[str] = []
+    digests: dict[str, str] = {}
+    workload_path = _file(root, "workload", WorkloadError)
+    read = None if workload_path is None else _load(workload_path, WorkloadFile, WorkloadError)
+    named = [] if read is None else sorted(_names(read[0]))
+    profiles = (_named_in(root, named) if named_only else None) or load_profiles(root, warnings)
+    switching = _switching_in([root], digests)
     cluster = None
     cluster_path = _file(root, "cluster", ClusterError)
     if cluster_path is not None:
         cluster, digests[cluster_path.name] = load_cluster(cluster_path)
-    workload = None
-    workload_path = _file(root, "workload", WorkloadError)
-    if workload_path is not None:
-        places = (user_folder(), shipped_folder()) if library is None else tuple(library)
-        _borrow(workload_path, profiles, switching, digests, places)
-        workload, read = load_workload(workload_path, profiles, _names_in(places))
-        digests.update(read)
+    if read is not None:
+        places = [
+            p for p in ((user_folder(), shipped_folder()) if library is None else library) if p.is_dir()
+        ]
+        for name in sorted(set(named) - set(profiles)):
+            place = next((each for each in places if _file(each / name, "profile", ProfileError)), None)
+            if place is not None:
+                profiles[name] = load_profile(place / name)
+        classes = {profile.file.hardware.gpu_class for profile in profiles.values()}
+        _switching_in(places, digests, switching, classes)
+        digests.update(_check_workload(*read, profiles, _names_in(places)))
     for profile in profiles.values():
         digests.update(profile.digests)
         warnings += profile.warnings
     if cluster is not None and profiles:
-        classes = sorted({profile.file.hardware.gpu_class for profile in profiles.values()})
-        warnings += unmeasured_classes(cluster, classes)
-    return ProfilesFolder(
-        root, workload, cluster, profiles, switching, dict(sorted(digests.items())), tuple(warnings)
-    )
+        measured = sorted({profile.file.hardware.gpu_class for profile in profiles.values()})
+        warnings += unmeasured_classes(cluster, measured)
+    workload = None if read is None else read[0]
+    ordered = dict(sorted(digests.items()))
+    return ProfilesFolder(root, workload, cluster, profiles, switching, ordered, tuple(warnings))
+
+
+def load_profiles(root: Path, warnings: list[str] | None = None) -> dict[str, LoadedProfile]:
+    """Load the profile of every sub-folder, by id; `warnings` collects what is not read."""
+    profiles: dict[str, LoadedProfile] = {}
+    for folder in _sub_folders(root):
+        if _file(folder, "profile", ProfileError) is None:
+            if warnings is not None and (folder / "points.csv").is_file():
+                warnings.append(f"{shown(folder)}: points.csv without profile.yaml is not read")
+            continue
+        profile = load_profile(folder)
+        other = profiles.setdefault(profile.file.id, profile)
+        if other is not profile:
+            raise ProfileError(
+                f"two profiles have the id `{profile.file.id}`",
+                got=f"{shown(other.path)} and {shown(profile.path)}",
+                way_out="give each its own id",
+                where=Where(shown(profile.path), key="id"),
+            )
+    return profiles
+
+
+def _sub_folders(root: Path) -> list[Path]:
+    return sorted(entry for entry in root.iterdir() if entry.is_dir())
+
+
+def _names(workload: WorkloadFile) -> set[str]:
+    return {name for task in workload.tasks for role in task.roles for name in role.profiles}
 
 
 def _file(folder: Path, stem: str, error: type[InputError]) -> Path | None:
@@ -264,46 +339,12 @@ def _file(folder: Path, stem: str, error: type[InputError]) -> Path | None:
     return found[0] if found else None
 
 
-def _sub_folders(
-    root: Path,
-) -> tuple[dict[str, LoadedProfile], dict[str, SwitchingFile], dict[str, str], list[str]]:
-    profiles: dict[str, LoadedProfile] = {}
-    switching: dict[str, SwitchingFile] = {}
-    digests: dict[str, str] = {}
-    warnings: list[str] = []
-    for folder in sorted(entry for entry in root.iterdir() if entry.is_dir()):
-        is_profile = _file(folder, "profile", ProfileError) is not None
-        if is_profile:
-            _keep_profile(load_profile(folder), profiles)
-        if _file(folder, "switching", ProfileError) is not None:
-            _keep_switching(folder, switching, digests)
-        if not is_profile and (folder / "points.csv").is_file():
-            warnings.append(f"{shown(folder)}: points.csv without profile.yaml is not read")
-    return profiles, switching, digests, warnings
-
-
-def _keep_profile(profile: LoadedProfile, profiles: dict[str, LoadedProfile]) -> None:
-    other = profiles.setdefault(profile.file.id, profile)
-    if other is not profile:
-        raise ProfileError(
-            f"two profiles have the id `{profile.file.id}`",
-            got=f"{shown(other.path)} and {shown(profile.path)}",
-            way_out="give each its own id",
-            where=Where(shown(profile.path), key="id"),
-        )
-
-
-def _keep_switching(folder: Path, switching: dict[str, SwitchingFile], digests: dict[str, str]) -> None:
-    path = _file(folder, "switching", ProfileError)
-    assert path is not None
-    loaded, digest = load_switching(path)
-    if switching.setdefault(loaded.gpu_class, loaded) is not loaded:
-        raise ProfileError(
-            f"two switching files for GPU class `{loaded.gpu_class}`",
-            way_out="keep one of them",
-            where=Where(shown(path), key="gpu_class"),
-        )
-    digests[f"{folder.name}/{path.name}"] = digest
+def _named_in(root: Path, names: Iterable[str]) -> dict[str, LoadedProfile] | None:
+    """Load the profiles of these names; None unless each lies in a folder of its name."""
+    if not all(_file(root / name, "profile", ProfileError) for name in names):
+        return None
+    profiles = {name: load_profile(root / name) for name in names}
+    return profiles if all(profile.file.id == name for name, profile in profiles.items()) else None
 
 
 def _names_in(places: Iterable[Path]) -> list[str]:
@@ -312,30 +353,31 @@ def _names_in(places: Iterable[Path]) -> list[str]:
         folder.name
         for place in places
         if place.is_dir()
-        for folder in sorted(place.iterdir())
-        if folder.is_dir() and _file(folder, "profile", ProfileError)
+        for folder in _sub_folders(place)
+        if _file(folder, "profile", ProfileError)
     ]
 
 
-def _borrow(
-    workload_path: Path,
-    profiles: dict[str, LoadedProfile],
-    switching: dict[str, SwitchingFile],
+def _switching_in(
+    places: Iterable[Path],
     digests: dict[str, str],
-    library: Iterable[Path],
-) -> None:
-    """Add the profiles that the workload names and the folder lacks, and their switching costs."""
-    workload, _ = _load(workload_path, WorkloadFile, WorkloadError)
-    named = {name for task in workload.tasks for role in task.roles for name in role.profiles}
-    places = [place for place in library if place.is_dir()]
-    for name in sorted(named - set(profiles)):
-        place = next((p for p in places if _file(p / name, "profile", ProfileError)), None)
-        if place is not None:
-            profiles[name] = load_profile(place / name)
-    classes = {profile.file.hardware.gpu_class for profile in profiles.values()}
-    for place in places:
-        for folder in sorted(place.glob("*/switching.yaml")):
-            loaded, digest = load_switching(folder)
-            if loaded.gpu_class in classes and loaded.gpu_class not in switching:
-                switching[loaded.gpu_class] = loaded
-                digests[f"{folder.parent.name}/{folder.name}"] = digest
+    known: dict[str, SwitchingFile] | None = None,
+    classes: Collection[str] = (),
+) -> dict[str, SwitchingFile]:
+    """Load switching costs by GPU class; beside `known` ones only those of `classes` that are lacking."""
+    found: dict[str, SwitchingFile] = {} if known is None else known
+    for folder in (folder for place in places for folder in _sub_folders(place)):
+        path = _file(folder, "switching", ProfileError)
+        if path is None:
+            continue
+        loaded, digest = load_switching(path)
+        if known is not None and (loaded.gpu_class not in classes or loaded.gpu_class in found):
+            continue
+        if found.setdefault(loaded.gpu_class, loaded) is not loaded:
+            raise ProfileError(
+                f"two switching files for GPU class `{loaded.gpu_class}`",
+                way_out="keep one of them",
+                where=Where(shown(path), key="gpu_class"),
+            )
+        digests[f"{folder.name}/{path.name}"] = digest
+    return found

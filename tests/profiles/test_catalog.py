@@ -219,3 +219,22 @@ def test_a_profile_is_found_by_its_name(tmp_path: Path) -> None:
     assert find_profile(write_profile(tmp_path)).is_dir()
     with pytest.raises(ProfileError, match="did you mean `h200-"):
         find_profile("h200-qwen2.5-7b-trian")
+
+
+def test_only_profiles_that_the_workload_names_are_read(tmp_path: Path) -> None:
+    """A planner needs no others: reading all took most of the time before a solve."""
+    root = write_folder(tmp_path)
+    (write_profile(root, "broken") / "points.csv").write_text("no points", encoding="utf-8")
+    folder = load_folder(root, library=(), named_only=True)
+    assert sorted(folder.profiles) == ["d", "t"]
+    assert not any("broken" in name for name in folder.digests)
+    with pytest.raises(ProfileError, match="broken"):
+        load_folder(root, library=())
+
+
+def test_a_profile_in_a_folder_of_another_name_is_found_by_its_id(tmp_path: Path) -> None:
+    """The id is what counts: a copy under another name must not hide the profile."""
+    root = write_folder(tmp_path)
+    (root / "d").rename(root / "elsewhere")
+    folder = load_folder(root, library=(), named_only=True)
+    assert folder.profiles["d"].path == root / "elsewhere"
