@@ -22,10 +22,10 @@ import msgspec
 from libra_plan.planner.doctor import Thresholds, diagnose, gather
 from libra_plan.planner.doctor.fold import SampleFold
 from libra_plan.planner.doctor.work import WorkFold
-from libra_plan.planner.telemetry.reader import Playback
+from libra_plan.planner.telemetry.recording import Playback
 from libra_plan.planner.telemetry.simulated import SimulatedSource
 from libra_plan.planner.telemetry.sources import Clocks
-from libra_plan.planner.telemetry.window import windows
+from libra_plan.planner.telemetry.summary import windows
 from libra_plan.planner.telemetry.work_windows import WorkWindow
 
 PER_NODE = 8

@@ -26,8 +26,8 @@ import psutil
 
 from libra_plan.planner.telemetry.nvml import load_library
 from libra_plan.planner.telemetry.nvml_source import NvmlSource
-from libra_plan.planner.telemetry.reader import Playback
-from libra_plan.planner.telemetry.sources import Clocks, Limits
+from libra_plan.planner.telemetry.recording import Playback
+from libra_plan.planner.telemetry.sources import Clocks, SourceTimeouts
 
 MONITOR = [sys.executable, "-c", "from libra_plan.cli.app import main; main()", "monitor", "--source", "nvml"]
 FIELDS = {
@@ -206,7 +206,9 @@ def _compared(name: str, both: list[tuple[float, float]], one_only: int) -> dict
 
 def cost_of_looks() -> dict[str, object]:
     """Time looks through the real NVML in this process: CPU and wall, for as many GPUs as there are."""
-    source = NvmlSource(load_library(), "node0", Clocks(time.time, time.monotonic), Limits(look_s=5.0))
+    source = NvmlSource(
+        load_library(), "node0", Clocks(time.time, time.monotonic), SourceTimeouts(look_s=5.0)
+    )
     (first,) = source.read()
     source.read()
     cpu, wall = time.process_time(), time.monotonic()

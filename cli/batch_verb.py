@@ -142,10 +142,10 @@ def _limits(limit_mib: float | None, recording: Path | None, window_s: float) ->
         raise InputError("how much memory there is must be known", allowed="one of --limit-mib, --recording")
     if recording is None:
         return [limit_mib or 0.0]
-    from libra_plan.planner.telemetry.memory_headroom import rooms
-    from libra_plan.planner.telemetry.reader import Playback
+    from libra_plan.planner.telemetry.recording import Playback
+    from libra_plan.planner.telemetry.summary import main_process_memory_by_window
 
-    found = list(rooms(Playback(recording), window_s))
+    found = list(main_process_memory_by_window(Playback(recording), window_s))
     if not found:
         raise InputError(
             "the recording does not tell whose memory is whose",

@@ -19,7 +19,6 @@ from libra_plan.cli.throughput_verbs import (
     SamplesOfLog,
     SourceFormat,
     TaskOfLog,
-    windows_of,
 )
 from libra_plan.errors import InputError
 
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from libra_plan.planner.doctor import Diagnosis, Evidence, Finding, Thresholds
     from libra_plan.planner.launchers.manifest import Manifest
     from libra_plan.planner.telemetry.readers import ReaderFacts
-    from libra_plan.planner.telemetry.work_windows import Rejected
+    from libra_plan.planner.telemetry.work_windows import LeftOut
 
 __all__ = ["FOUND", "register"]
 
@@ -150,7 +149,8 @@ def _evidence(
     from libra_plan.planner.doctor.placement import placement_of
     from libra_plan.planner.doctor.recordings import find
     from libra_plan.planner.doctor.work import WorkFold
-    from libra_plan.planner.telemetry.reader import Playback
+    from libra_plan.planner.telemetry.readers import read_work
+    from libra_plan.planner.telemetry.recording import Playback
 
     placement = None if plan is None else placement_of(plan[0])
     moves = None if plan is None else moves_in(plan[1])
@@ -159,9 +159,9 @@ def _evidence(
     damaged: list[Where] = []
     for recording in found.samples:
         folded.add_all(Playback(recording, damaged))
-    rejected: list[Rejected] = []
+    rejected: list[LeftOut] = []
     if found.work:
-        work.add_all(windows_of(list(found.work), reader, facts, rejected))
+        work.add_all(read_work(found.work, reader.value, facts, rejected))
     left_out += [f"{where}: not a whole line" for where in damaged]
     left_out += [f"{each.where}: {each.reason}" for each in rejected]
     evidence = gather(folded, work, placement, moves)

@@ -9,8 +9,7 @@ from typing import Any
 
 import typer
 
-from libra_plan.errors import LibraError
-from libra_plan.profiles.durable import writing
+from libra_plan.errors import LibraError, writing
 
 __all__ = ["Interrupted", "UsageFault", "line_of", "printable", "writing"]
 

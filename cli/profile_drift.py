@@ -18,7 +18,6 @@ from libra_plan.cli.throughput_verbs import (
     SamplesOfLog,
     SourceFormat,
     TaskOfLog,
-    windows_of,
 )
 from libra_plan.errors import InputError, WorkloadError
 
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from libra_plan.models.fit import FittedProfile
     from libra_plan.planner.launchers.manifest import Manifest
     from libra_plan.planner.telemetry.drift import PlannedStage, RoleDrift
-    from libra_plan.planner.telemetry.work_windows import Rejected
+    from libra_plan.planner.telemetry.work_windows import LeftOut
     from libra_plan.profiles.catalog import LoadedProfile, ProfilesFolder
     from libra_plan.profiles.schema import WorkloadFile
 
@@ -65,13 +64,13 @@ def drift(
     """Compare, write when asked, and print."""
     from libra_plan.models.corrections import read_corrections
     from libra_plan.planner.telemetry.drift import drifts
-    from libra_plan.planner.telemetry.readers import ReaderFacts
+    from libra_plan.planner.telemetry.readers import ReaderFacts, read_work
 
     folder, workload = _read_folder(profiles)
     known, digest = (None, None) if before is None else read_corrections(before)
     planned = None if run is None else _planned(read_manifest_at(run), known, digest)
-    rejected: list[Rejected] = []
-    windows = windows_of(recordings, reader, ReaderFacts(task, gpus, samples), rejected)
+    rejected: list[LeftOut] = []
+    windows = read_work(recordings, reader.value, ReaderFacts(task, gpus, samples), rejected)
     found = list(
         drifts(
             workload.tasks,

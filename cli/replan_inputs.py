@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         Moment,
         Observations,
     )
-    from libra_plan.planner.telemetry.sample import Sample
+    from libra_plan.planner.telemetry.sample import NodeSample
     from libra_plan.planner.telemetry.work_windows import WorkWindow
     from libra_plan.profiles.schema import TaskSpec, WorkloadFile
 
@@ -140,14 +140,14 @@ def _batch_steps(
     return list(proposed_steps(problem, inputs.folder.workload, rooms, priced, trust)) if rooms else []
 
 
-def _rooms(samples: Iterable[Sample], cluster: Cluster) -> dict[GpuId, float]:
+def _rooms(samples: Iterable[NodeSample], cluster: Cluster) -> dict[GpuId, float]:
     """Give the least memory, MiB, that the main process of each GPU could have had."""
-    from libra_plan.planner.telemetry.memory_headroom import room_mib
+    from libra_plan.planner.telemetry.sample import main_process_memory_mib
 
     by_uuid = {gpu.uuid: gpu.id for gpu in cluster.gpus.values() if gpu.uuid}
     least: dict[GpuId, float] = {}
     for gpu in (gpu for sample in samples for gpu in sample.gpus):
-        name, room = by_uuid.get(gpu.uuid or ""), room_mib(gpu)
+        name, room = by_uuid.get(gpu.uuid or ""), main_process_memory_mib(gpu)
         if name is not None and room is not None:
             least[name] = min(room, least.get(name, room))
     return least
@@ -192,13 +192,13 @@ def _told(path: Path | None) -> Observations | None:
 
 def _recent(sources: Sources) -> Iterator[WorkWindow]:
     """Read the end of every recording, no further back than the window is long (A081)."""
-    from libra_plan.planner.telemetry.work_windows import Axis, Rejected, find_recordings, read_windows
+    from libra_plan.planner.telemetry.work_windows import ClockAxis, LeftOut, find_recordings, read_windows
 
     paths = [path for path in sources.counters if path.exists()]
     if not paths:
         return
-    rejected: list[Rejected] = []
-    axis, wall_s = Axis(), now().wall_s
+    rejected: list[LeftOut] = []
+    axis, wall_s = ClockAxis(), now().wall_s
     files = [file for path in paths for file in (find_recordings([path]) if _has_files(path) else ())]
     for window in read_windows(files, rejected, tail_bytes=_TAIL_BYTES):
         if axis.end_s(window) >= wall_s - sources.window_s:
@@ -234,10 +234,10 @@ def _checkpoints(
         yield CheckpointAge(task.id, age_s)
 
 
-def _samples(sources: Sources) -> list[Sample]:
+def _samples(sources: Sources) -> list[NodeSample]:
     """Read the end of the monitor's recording."""
     if sources.monitor is None or not sources.monitor.exists():
         return []
-    from libra_plan.planner.telemetry.reader import read_tail
+    from libra_plan.planner.telemetry.recording import read_tail
 
     return [played.sample for played in read_tail(sources.monitor, sources.window_s, [])]

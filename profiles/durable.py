@@ -5,32 +5,11 @@ Training loops load this.
 
 from __future__ import annotations
 
-import errno
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
-from libra_plan.errors import InputError, Where
-
-__all__ = ["sync", "write_atomically", "writing"]
-
-
-@contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Turn the operating system's refusal to write at `path` into an InputError that names it."""
-    try:
-        yield
-    except OSError as problem:
-        if problem.errno == errno.EPIPE:
-            raise
-        refused = path if problem.filename is None else problem.filename
-        raise InputError(
-            "cannot write there",
-            got=problem.strerror or problem,
-            way_out="name a folder that you may write to and that has room",
-            where=Where(os.fsencode(refused).decode("utf-8", "replace")),
-        ) from None
+__all__ = ["sync", "write_atomically"]
 
 
 def write_atomically(path: Path, data: bytes) -> None:

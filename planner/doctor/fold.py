@@ -10,8 +10,8 @@ import numpy as np
 
 from libra_plan.planner.doctor.settings import Thresholds
 from libra_plan.planner.doctor.tracks import Floats, GpuTrack, HostTrack
-from libra_plan.planner.telemetry.reader import Played
-from libra_plan.planner.telemetry.sample import GpuSample, HostSample, Sample
+from libra_plan.planner.telemetry.recording import RecordedSample
+from libra_plan.planner.telemetry.sample import GpuSample, HostSample, NodeSample
 
 __all__ = ["SampleFold"]
 
@@ -124,12 +124,12 @@ class SampleFold:
         self._hosts: dict[str, _Host] = {}
         self._gpus: dict[tuple[str, str | None, int | None], _Gpu] = {}
 
-    def add_all(self, played: Iterable[Played]) -> None:
+    def add_all(self, played: Iterable[RecordedSample]) -> None:
         """Add the samples of a recording."""
         for each in played:
             self.add(each.run, each.sample)
 
-    def add(self, run: str, sample: Sample) -> None:
+    def add(self, run: str, sample: NodeSample) -> None:
         """Add a sample."""
         limits, key = self._limits, (run, sample.node)
         offset, before_s = self._clocks.get(key, (None, sample.monotonic_s))

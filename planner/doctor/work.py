@@ -12,7 +12,7 @@ import numpy as np
 from libra_plan.planner.doctor.settings import Thresholds
 from libra_plan.planner.doctor.tracks import Floats, QueueTrack, RoleTrack
 from libra_plan.planner.telemetry.throughput import Ledger, Rate
-from libra_plan.planner.telemetry.work_windows import Axis, WorkWindow
+from libra_plan.planner.telemetry.work_windows import ClockAxis, WorkWindow
 
 __all__ = ["Pace", "WorkFold", "kind_of"]
 
@@ -43,7 +43,7 @@ class WorkFold:
 
     def __init__(self, limits: Thresholds) -> None:
         self._ledger = Ledger(limits.stretch_s)
-        self._axis = Axis()
+        self._axis = ClockAxis()
         self._paces: dict[tuple[str, str], dict[str, list[float]]] = {}  # source: [last, longest pause]
         self._reserved: dict[tuple[str, str], dict[int, float]] = {}  # by stretch
         self._stretch_s = limits.stretch_s

@@ -1,4 +1,4 @@
-"""The files counters write: one per process, whole lines only, never one of another process.
+"""The files that counters write: one per process, whole lines only, never one of another process.
 
 Only the standard library is imported: training loops load this.
 """
@@ -20,7 +20,7 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 
 @dataclass(frozen=True)
 class Identity:
-    """Whose work a process counts; `layout` are pairs like ("tp", 2), `generation` is that of its task."""
+    """Whose work a process counts; `layout` are pairs like ("tp", 2)."""
 
     task: str
     role: str
@@ -33,9 +33,8 @@ class Identity:
 class CounterFile:
     """Appends lines to a file that no other process has, and starts a new one when it is full.
 
-    The name has the process id and a number that is free: an id that the system gives out again
-    gets another number. A line goes out in one write; after one that went out in part, or not at
-    all, the next line begins on a line of its own.
+    The name has the process id and a free number, so that a reused id gets another number. A line goes
+    out in one write; after one that went out in part, or not at all, the next begins on a line of its own.
     """
 
     def __init__(self, folder: str, identity: Identity, most_bytes: int, keep: int) -> None:
@@ -74,7 +73,7 @@ class CounterFile:
         self._handle = None
 
     def forked(self) -> None:
-        """Let go of the parent's file, in a forked process."""
+        """Leave the parent's file alone in a forked process."""
         self.close()
         self._source, self._paths, self._torn, self._failures, self.error = None, [], False, 0, None
 
@@ -127,7 +126,7 @@ def _host() -> str:
 
 
 def _clock_name() -> str:
-    """Name the clock: processes of one boot of one machine share it, so their seconds compare."""
+    """Return the clock's name: processes of one boot of one machine share it, so their seconds compare."""
     global _boot  # noqa: PLW0603 - read once
     if _boot is None:
         try:

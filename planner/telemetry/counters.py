@@ -6,10 +6,9 @@
         counter.add(tokens=batch.tokens, samples=len(batch), steps=1)
 
 Nothing but the standard library is imported. An add costs a few hundred nanoseconds: every thread
-adds to totals of its own, without a lock. A line is written when a window is over, by the add that
-comes then. A loop never fails because of its
-counter: what cannot be written stays counted and goes into the next line. docs/throughput.md has
-the format.
+adds to totals of its own, without a lock. The first add after the end of a window writes its line. A
+loop never fails because of its counter: what cannot be written stays counted and goes into the next
+line. docs/throughput.md has the format.
 """
 
 from __future__ import annotations
@@ -36,9 +35,9 @@ _open: weakref.WeakSet[Counter] = weakref.WeakSet()
 
 
 class Counter:
-    """Counts of one process of one role; make it with `counter`.
+    """Counts of one process of one role; made with `counter`.
 
-    `clock` gives seconds that only go forward, `utc` seconds since 1970 for the stamps.
+    `clock` returns seconds that only go forward, `utc` seconds since 1970 for the stamps.
     """
 
     def __init__(
@@ -76,11 +75,11 @@ class Counter:
 
     @property
     def error(self) -> str | None:
-        """Say why the last line could not be written; None when it could."""
+        """Why the last line could not be written; None when it could."""
         return self._file.error
 
     def add(self, tokens: float = 0, samples: float = 0, episodes: float = 0, steps: float = 0) -> None:
-        """Add work that is done, by this data-parallel rank, since the last add."""
+        """Add work that this data-parallel rank did since the last add."""
         try:
             cell = self._own.cell
         except AttributeError:
@@ -97,12 +96,12 @@ class Counter:
             self._flush_when_due()
 
     def totals(self) -> dict[str, float]:
-        """Give all that was counted by this process, by name."""
+        """Return all that was counted by this process, by name."""
         with self._lock:
             return dict(zip(_COUNTS, self._sums(), strict=True))
 
     def queue(self, name: str, length: float) -> None:
-        """Note how long a queue is: `experience` buffer, `rollout` or `reward` backlog, or your own."""
+        """Note the length of a queue: `experience` buffer, `rollout` or `reward` backlog, or your own."""
         known = self._number(length)
         if known is None:
             return
@@ -139,7 +138,7 @@ class Counter:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Time a wait for somebody else; waits that overlap count once."""
+        """Time a wait for another role; waits that overlap count once."""
         with self._lock:
             if self._waiters == 0:
                 self._waits_since_s = self._clock()
@@ -188,7 +187,7 @@ class Counter:
         self._peak_mib = None
 
     def _line(self, now_s: float, totals: list[float]) -> dict[str, object] | None:
-        """Make the line of the window that ends now; None when nothing was ever noted."""
+        """Return the line of the window that ends now; None when nothing was ever noted."""
         told = zip(_COUNTS, totals, self._told, strict=True)
         line: dict[str, object] = {name: now - then for name, now, then in told if now}
         if self._waited_s > 0:
@@ -207,7 +206,7 @@ class Counter:
         return stamps | line
 
     def _number(self, value: object) -> float | None:
-        """Give a scalar of any library as Python's own; None for what is no finite number ≥ 0."""
+        """Convert a scalar of any library; None for what is no finite number ≥ 0."""
         try:
             number = float(value)  # type: ignore[arg-type]
             if 0.0 <= number < math.inf:
@@ -250,13 +249,13 @@ def counter(
     utc: Callable[[], float] = time.time,  # noqa: TID251 - this is the clock argument
     environment: Mapping[str, str] | None = None,
 ) -> Counter:
-    """Make the counter of this process; it writes to a file of its own in `folder`.
+    """Return the counter of this process; it writes to a file of its own in `folder`.
 
     What is not given is taken from the launcher's environment: LIBRA_PLAN_TASK, LIBRA_PLAN_ROLE,
     LIBRA_PLAN_TP and the other degrees (`layout`), RANK, LIBRA_PLAN_GENERATION (of the task: it rises
-    whenever a plan starts it anew). Every process may count: of those that
-    hold one data-parallel rank (`dp_rank`) the readers count one. A file grows to `file_mib` MiB,
-    and the last `keep_files` of a process are kept.
+    whenever a plan starts it anew). Every process may count: of those that hold one data-parallel rank
+    (`dp_rank`) the readers count one. A file grows to `file_mib` MiB, and the last `keep_files` of a
+    process are kept.
     """
     known = os.environ if environment is None else environment
     task = task or known.get("LIBRA_PLAN_TASK")
@@ -286,7 +285,7 @@ def _degree(layout: Mapping[str, int] | None, known: Mapping[str, str], name: st
 
 
 def _dp_rank(rank: int, degrees: Mapping[str, int], world: int | None) -> int:
-    """Find the data-parallel rank where ranks go tp, cp, dp, pp, the innermost first.
+    """Return the data-parallel rank where ranks go tp, cp, dp, pp, the innermost first.
 
     That is the order of Megatron-LM and DeepSpeed; without pipeline stages it is that of all.
     """
@@ -306,7 +305,7 @@ def _close_all() -> None:
 
 
 def _close_when_child_ends() -> None:
-    """Have `_close_all` called at the end of a child of multiprocessing, which runs nothing of `atexit`."""
+    """Let multiprocessing call `_close_all` at the end of a child, which runs nothing of `atexit`."""
     global _closing_pid  # noqa: PLW0603 - one for each process
     util = sys.modules.get("multiprocessing.util")
     if util is not None and _closing_pid != os.getpid():
@@ -315,7 +314,7 @@ def _close_when_child_ends() -> None:
 
 
 def _forked() -> None:
-    """Begin anew in a forked process: what was counted belongs to the parent, and so does its file."""
+    """Start from zero in a forked process: counts and file belong to the parent."""
     for each in list(_open):
         each._file.forked()
         each._begin()

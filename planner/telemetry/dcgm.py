@@ -1,4 +1,4 @@
-"""Read clusters whose nodes run NVIDIA's DCGM exporter: its own page, or a Prometheus that scrapes many.
+"""Reads clusters whose nodes run NVIDIA's DCGM exporter: its own page, or a Prometheus that scrapes many.
 
 Field meanings: DCGM's field identifiers and dcgm-exporter's etc/default-counters.csv.
 """
@@ -7,16 +7,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
 from libra_plan.errors import InputError
-from libra_plan.planner.telemetry.sample import GpuDetails, GpuSample, GpuState, MigInstance, Sample
-from libra_plan.planner.telemetry.sources import Clocks, Limits, apart, sample_of, without_readings
-from libra_plan.planner.telemetry.timeouts import Guard
+from libra_plan.planner.telemetry.sample import GpuDetails, GpuSample, GpuState, MigInstance, NodeSample
+from libra_plan.planner.telemetry.sources import (
+    Clocks,
+    LastSeen,
+    SourceTimeouts,
+    sample_of,
+    without_duplicates,
+)
+from libra_plan.planner.telemetry.timeouts import TimedCalls
 
 __all__ = ["DcgmSource", "Series", "fetch", "gpus_by_node", "parse_answer", "parse_page"]
 
@@ -39,13 +45,13 @@ _FIELDS = {  # in our units
 _XID = "DCGM_FI_DEV_XID_ERRORS"
 _ECC = {"DCGM_FI_DEV_ECC_SBE_VOL_TOTAL": "ecc_corrected", "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL": "ecc_uncorrected"}
 _QUERY = '{__name__=~"DCGM_FI_(DEV|PROF)_.+"}'
-# timestamp() tells a sample's own time only right around a selector
+# timestamp() returns a sample's own time only directly around a selector
 _AGES = "time() - (timestamp(DCGM_FI_DEV_FB_USED) or timestamp(DCGM_FI_DEV_GPU_UTIL))"
 _BLANK = 2.0**47  # DCGM_FP64_BLANK; integers have theirs far above
 _INT32_BLANK = 0x7FFFFFF0
 _MOST_BYTES = 64 * 2**20
 _LIMIT_S = 10.0
-_FORGET_S = 3600.0  # so long a GPU that is gone stays listed
+_FORGET_S = 3600.0  # how long a missing GPU stays listed
 _ADD_UP = ("memory_used_mib", "memory_free_mib", "memory_reserved_mib")
 _MEMORY = ("memory_total_mib", "memory_used_mib", "memory_free_mib")
 
@@ -62,7 +68,7 @@ class Series:
 
 
 class FetchError(Exception):
-    """The metrics could not be had."""
+    """The metrics could not be fetched."""
 
 
 def fetch(url: str) -> bytes:
@@ -106,31 +112,32 @@ def parse_answer(body: bytes) -> Iterator[Series]:
 
 
 def gpus_by_node(series: Iterable[Series], ages: Iterable[Series] = ()) -> dict[str, tuple[GpuSample, ...]]:
-    """Put the series of each GPU together; of a GPU that several jobs scrape the first one counts.
+    """Join the series of each GPU; of a GPU that several jobs scrape the first one counts.
 
     The exporter's own page does not say how old its values are, so without `ages` they have none.
     """
     found: dict[tuple[str, str, str], _Gathered] = {}
     for each in series:
-        uuid = each.labels.get("UUID") or each.labels.get("uuid")
-        if uuid is not None:
-            gathered = found.setdefault(_key(each.labels, uuid), _Gathered(uuid, each.labels))
+        key = _key(each.labels)
+        if key is not None:
+            gathered = found.setdefault(key, _Gathered(each.labels))
             if _known(each.value):
                 gathered.add(each)
     for each in ages:
-        uuid = each.labels.get("UUID") or each.labels.get("uuid")
-        aged = None if uuid is None else found.get(_key(each.labels, uuid))
+        aged = found.get(_key(each.labels) or ("", "", ""))
         if aged is not None and aged.age_s is None:
             aged.age_s = max(0.0, round(each.value, 3))
     nodes: dict[str, list[GpuSample]] = {}
-    for (node, _, _), gathered in found.items():
-        nodes.setdefault(node, []).append(gathered.gpu())
-    return {node: apart(sorted(gpus, key=_place)) for node, gpus in nodes.items()}
+    for (node, _, uuid), gathered in found.items():
+        nodes.setdefault(node, []).append(gathered.sample(uuid))
+    return {node: without_duplicates(sorted(gpus, key=_place)) for node, gpus in nodes.items()}
 
 
-def _key(labels: Mapping[str, str], uuid: str) -> tuple[str, str, str]:
+def _key(labels: Mapping[str, str]) -> tuple[str, str, str] | None:
+    """Return node, index and UUID of a series, None where it is of no GPU."""
+    uuid = labels.get("UUID") or labels.get("uuid")
     node = labels.get("Hostname") or labels.get("node") or labels.get("instance") or "?"
-    return node, labels.get("gpu", ""), uuid
+    return None if uuid is None else (node, labels.get("gpu", ""), uuid)
 
 
 def _place(gpu: GpuSample) -> tuple[int, str]:
@@ -138,58 +145,58 @@ def _place(gpu: GpuSample) -> tuple[int, str]:
 
 
 def _known(value: float) -> bool:
-    """Tell a value from DCGM's ways to say that there is none."""
+    """Whether this is a value, not one of DCGM's codes for none."""
     return math.isfinite(value) and abs(value) < _BLANK and not _INT32_BLANK <= value <= _INT32_BLANK + 15
 
 
+@dataclass
 class _Gathered:
-    """The series of one GPU; those of its MIG instances apart, since the parent's are not theirs."""
+    """The series of one GPU; those of its MIG instances separately, since the parent's are not theirs."""
 
-    def __init__(self, uuid: str, labels: Mapping[str, str]) -> None:
-        self._uuid = uuid
-        self._labels = labels
-        self._readings: dict[str, float] = {}
-        self._ecc: dict[str, int] = {}
-        self._instances: dict[str, dict[str, float]] = {}
-        self._xid: float | None = None
-        self.age_s: float | None = None
+    labels: Mapping[str, str]
+    readings: dict[str, float] = field(default_factory=dict)
+    ecc: dict[str, int] = field(default_factory=dict)
+    instances: dict[str, dict[str, float]] = field(default_factory=dict)
+    xid: float | None = None
+    age_s: float | None = None
 
     def add(self, series: Series) -> None:
         instance = series.labels.get("GPU_I_ID")
         name = _FIELDS.get(series.name)
         if instance:
             if name in _MEMORY:
-                self._instances.setdefault(instance, {}).setdefault(name, series.value)
+                self.instances.setdefault(instance, {}).setdefault(name, series.value)
         elif name is not None:
-            self._readings.setdefault(name, series.value)
+            self.readings.setdefault(name, series.value)
         elif series.name in _ECC:
-            self._ecc.setdefault(_ECC[series.name], int(series.value))
-        elif series.name == _XID and self._xid is None:
-            self._xid = series.value
+            self.ecc.setdefault(_ECC[series.name], int(series.value))
+        elif series.name == _XID and self.xid is None:
+            self.xid = series.value
 
-    def gpu(self) -> GpuSample:
-        """Give the sample; `xids` holds the last error, which the exporter keeps telling."""
-        index = self._labels.get("gpu", "")
-        readings = dict(self._readings)
+    def sample(self, uuid: str) -> GpuSample:
+        """Return the sample; `xids` holds the last error, which the exporter keeps reporting."""
+        index = self.labels.get("gpu", "")
+        readings = dict(self.readings)
         if all(name in readings for name in _ADD_UP):
             readings.setdefault("memory_total_mib", sum(readings[name] for name in _ADD_UP))
         instances = tuple(
-            MigInstance(uuid=f"{self._uuid}/gi{number}", **memory)
-            for number, memory in sorted(self._instances.items())
+            MigInstance(uuid=f"{uuid}/gi{number}", **memory)
+            for number, memory in sorted(self.instances.items())
         )
+        readable = bool(self.readings or instances)
         return GpuSample(
-            uuid=self._uuid,
+            uuid=uuid,
             index=int(index) if index.isdecimal() else None,
-            name=self._labels.get("modelName"),
-            state=GpuState.OK if self._readings or instances else GpuState.UNREADABLE,
-            why=None if self._readings or instances else "no reading that is known here",
+            name=self.labels.get("modelName"),
+            state=GpuState.OK if readable else GpuState.UNREADABLE,
+            why=None if readable else "no reading that is known here",
             age_s=self.age_s,
-            xids=None if self._xid is None else (int(self._xid),) if self._xid else (),
+            xids=None if self.xid is None else (int(self.xid),) if self.xid else (),
             details=GpuDetails(
                 mig=bool(instances) or None,
                 instances=instances,
-                ecc_corrected=self._ecc.get("ecc_corrected"),
-                ecc_uncorrected=self._ecc.get("ecc_uncorrected"),
+                ecc_corrected=self.ecc.get("ecc_corrected"),
+                ecc_uncorrected=self.ecc.get("ecc_uncorrected"),
             ),
             **readings,
         )
@@ -201,10 +208,12 @@ class DcgmSource:
     name = "dcgm"
     live = True
 
-    def __init__(self, url: str, clocks: Clocks, limits: Limits | None = None, get: Fetch = fetch) -> None:
+    def __init__(
+        self, url: str, clocks: Clocks, timeouts: SourceTimeouts | None = None, get: Fetch = fetch
+    ) -> None:
         try:
             parts = urlsplit(url)
-        except ValueError:  # an address in brackets that is none
+        except ValueError:  # not an address in brackets
             parts = urlsplit("")
         if parts.scheme not in ("http", "https") or not parts.netloc:
             raise InputError(
@@ -215,33 +224,33 @@ class DcgmSource:
         self._url = url.rstrip("/")
         self._page = parts.path.rstrip("/").endswith("/metrics")
         self._clocks = clocks
-        self._limits = limits or Limits()
+        self._limit_s = max((timeouts or SourceTimeouts()).look_s, 2 * _LIMIT_S)
         self._get = get
-        self._guard: Guard[dict[str, tuple[GpuSample, ...]]] = Guard("dcgm", clocks.monotonic_s)
-        self._seen: dict[tuple[str, str | None, int | None], tuple[GpuSample, float]] = {}
+        self._calls: TimedCalls[dict[str, tuple[GpuSample, ...]]] = TimedCalls("dcgm", clocks.monotonic_s)
+        self._seen = LastSeen(_FORGET_S)
         self._xid_before: dict[str | None, tuple[int, ...] | None] = {}
 
-    def read(self) -> tuple[Sample, ...]:
+    def read(self) -> tuple[NodeSample, ...]:
         """Ask once."""
-        limit_s = max(self._limits.look_s, 2 * _LIMIT_S)
-        answer = self._guard.ask(self._look, limit_s)
+        result = self._calls.ask(self._look, self._limit_s)
         now_s = self._clocks.monotonic_s()
-        fault, told = None, {}
-        if answer is None:
-            fault = f"{self._url} does not answer within {limit_s:g} s"
-        elif answer.value is None:
-            fault = str(answer.error)
+        fault, nodes = None, {}
+        state, why = GpuState.LATE, "its metrics do not answer"
+        if result is None:
+            fault = f"{self._url} does not answer within {self._limit_s:g} s"
+        elif result.value is None:
+            fault = str(result.error)
         else:
-            told = {node: tuple(map(self._new_xids, gpus)) for node, gpus in answer.value.items()}
-        nodes = self._with_missing(told, fault, now_s)
+            state, why = GpuState.LOST, "its metrics are gone"
+            nodes = {node: tuple(map(self._new_xids, gpus)) for node, gpus in result.value.items()}
+        listed = self._seen.with_missing(nodes, now_s, now_s, state, why) or {self._url: []}
         return tuple(
-            sample_of(self, self._clocks, node, now_s, gpus, fault=fault)
-            for node, gpus in (nodes or {self._url: []}).items()
+            sample_of(self, self._clocks, node, now_s, gpus, fault=fault) for node, gpus in listed.items()
         )
 
     def close(self) -> None:
         """Let the thread end."""
-        self._guard.close()
+        self._calls.close()
 
     def _look(self) -> dict[str, tuple[GpuSample, ...]]:
         if self._page:
@@ -255,21 +264,3 @@ class DcgmSource:
         before = self._xid_before.get(gpu.uuid)
         self._xid_before[gpu.uuid] = gpu.xids
         return msgspec.structs.replace(gpu, xids=()) if gpu.xids and gpu.xids == before else gpu
-
-    def _with_missing(
-        self, told: dict[str, tuple[GpuSample, ...]], fault: str | None, now_s: float
-    ) -> dict[str, list[GpuSample]]:
-        """Add the GPUs that were there before and are not now, without readings."""
-        nodes = {node: list(gpus) for node, gpus in told.items()}
-        here = {(node, gpu.uuid, gpu.index): (gpu, now_s) for node in told for gpu in told[node]}
-        state = GpuState.LOST if fault is None else GpuState.LATE
-        why = "its metrics are gone" if fault is None else "its metrics do not answer"
-        for key, (gpu, seen_s) in self._seen.items():
-            if key not in here and now_s - seen_s < _FORGET_S:
-                here[key] = gpu, seen_s
-                gone = msgspec.structs.replace(
-                    without_readings(gpu, state, why), age_s=round(now_s - seen_s, 3)
-                )
-                nodes.setdefault(key[0], []).append(gone)
-        self._seen = here
-        return nodes

@@ -1,4 +1,4 @@
-"""Say by how much observed times are off the profiles they were predicted from.
+"""By how much observed times are off the profiles they were predicted from.
 
 A window with steps, batch and length is compared with the role's profile at that place; one with
 steps alone (a trainer's log) with the stage time of the plan. Only places inside what was measured
@@ -25,7 +25,7 @@ from libra_plan.models.fit import FittedProfile
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.quantities import Estimate
 from libra_plan.models.query import Query
-from libra_plan.planner.telemetry.work_windows import Axis, WorkWindow
+from libra_plan.planner.telemetry.work_windows import ClockAxis, WorkWindow
 from libra_plan.profiles.catalog import LoadedProfile
 from libra_plan.profiles.schema import RoleSpec, TaskSpec
 
@@ -45,7 +45,7 @@ class RoleDrift:
 
 @dataclass(frozen=True, slots=True)
 class PlannedStage:
-    """A role's stage time as the plan has it, without corrections, and in which layout and generation."""
+    """A role's stage time in the plan, without corrections, with its layout and generation."""
 
     time_s: Estimate
     layout: Layout
@@ -64,40 +64,35 @@ def drifts(
 ) -> Iterator[RoleDrift]:
     """Compare windows with predictions, role by role in the order of the workload.
 
-    Ranks of a role take their steps together, so of each step the lowest data-parallel rank counts.
-    `before` is gone on from: windows it has seen are left out. `stage_times` are those of the plan,
+    Ranks of a role take their steps together, so only the lowest data-parallel rank counts. Corrections
+    `before` are continued: windows they have seen are left out. `stage_times` are those of the plan,
     without corrections.
     """
     specs = {(task.id, role.id): role for task in tasks for role in task.roles}
-    axis, found = Axis(), {key: _Lowest() for key in specs}
+    axis = ClockAxis()
+    found: dict[tuple[str, str], list[tuple[float, WorkWindow]]] = {key: [] for key in specs}
     for window in windows:
         key = _key(window, specs)
         if key is not None:
-            found[key].add(axis.end_s(window), window)
-    for (task, name), lowest in found.items():
-        if lowest.windows:
+            _keep_lowest(found[key], axis.end_s(window), window)
+    for (task, name), kept in found.items():
+        if kept:
             known = None if before is None else before.by_role.get((task, name))
             planned = (stage_times or {}).get((task, name))
             models = _Models(specs[task, name], profiles, fit, gpu_class)
-            yield _drift(task, name, lowest.windows, known, planned, models)
+            yield _drift(task, name, kept, known, planned, models)
 
 
-class _Lowest:
-    """The windows of the lowest data-parallel rank seen, each with its end on the common axis."""
-
-    def __init__(self) -> None:
-        self.rank, self.windows = -1, list[tuple[float, WorkWindow]]()
-
-    def add(self, end_s: float, window: WorkWindow) -> None:
-        """Keep a window, unless a lower rank is known; the first of a lower rank drops the others."""
-        if not self.windows or window.dp_rank < self.rank:
-            self.rank, self.windows = window.dp_rank, []
-        if window.dp_rank == self.rank:
-            self.windows.append((end_s, window))
+def _keep_lowest(kept: list[tuple[float, WorkWindow]], end_s: float, window: WorkWindow) -> None:
+    """Keep a window unless a lower rank is known; the first of a lower rank drops the others."""
+    if kept and window.dp_rank < kept[0][1].dp_rank:
+        kept.clear()
+    if not kept or window.dp_rank == kept[0][1].dp_rank:
+        kept.append((end_s, window))
 
 
 def _key(window: WorkWindow, specs: Mapping[tuple[str, str], RoleSpec]) -> tuple[str, str] | None:
-    """Find whose window it is; one that names no task is that of the only role of its name."""
+    """Return whose window it is; one that names no task belongs to the only role of its name."""
     if window.task:
         key = (window.task, window.role)
         return key if key in specs else None
@@ -139,7 +134,7 @@ class _Models:
         self.phase, self.fitted = phase, [fit(each) for each in fits]
 
     def predict(self, window: WorkWindow) -> tuple[FittedProfile, Estimate]:
-        """Predict the seconds of a step; the reason why not as a RefusedError."""
+        """Predict the seconds of a step, or raise a RefusedError with the reason why not."""
         if not self.fitted:
             raise RefusedError(f"the role names no {self.phase} profile")
         refusals = []
@@ -161,7 +156,7 @@ def _query(window: WorkWindow) -> Query:
 
 
 def _steps(window: WorkWindow, phase: str) -> float | None:
-    """Give the steps of a window; a decoding step writes one token per sequence."""
+    """Return the steps of a window; a decoding step writes one token per sequence."""
     if window.steps:
         return window.steps
     if phase == "decode" and window.tokens and window.batch_sequences:
@@ -171,7 +166,7 @@ def _steps(window: WorkWindow, phase: str) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """One comparison: what the prediction came from (None: the plan), in which layout, and both times."""
+    """One comparison: the profile of the prediction (None: the plan's), the layout, and both times."""
 
     fitted: FittedProfile | None
     layout: Layout
@@ -179,7 +174,7 @@ class _Seen:
     predicted_s: float
 
     def begins(self, task: str, role: str) -> RoleCorrection:
-        """Give the correction that starts with this comparison."""
+        """Return the correction that starts with this comparison."""
         file = None if self.fitted is None else self.fitted.profile
         return RoleCorrection(
             task=task,
@@ -202,7 +197,7 @@ def _drift(
     planned: PlannedStage | None,
     models: _Models,
 ) -> RoleDrift:
-    """Follow the windows in order; another profile, layout or basis than before starts anew."""
+    """Follow the windows in order; another profile, layout or basis than before starts from scratch."""
     left_out: Tally[str] = Tally()
     taken, kept = 0, known
     for end_s, window in sorted(windows, key=lambda each: each[0]):

@@ -1,4 +1,4 @@
-"""See the machine the planner runs on as a cluster of one node."""
+"""The machine that the planner runs on, as a cluster of one node."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ __all__ = ["local_cluster"]
 def local_cluster(cards: Sequence[Card], class_of: Mapping[str, str]) -> Cluster:
     """Build the cluster of this machine's GPUs; `class_of` maps NVML names to GPU classes.
 
-    Cards cut into MIG instances are left out. A card whose memory NVML does not tell, or that no
-    profile was measured on, is refused rather than guessed.
+    Cards in MIG mode are left out. A card whose memory NVML does not report, or that no profile was
+    measured on, is refused rather than guessed.
     """
     whole = [card for card in cards if not card.mig]
     if not whole:
@@ -48,7 +48,7 @@ def _gpu(node: str, card: Card, class_of: Mapping[str, str]) -> Gpu:
         )
     if card.memory_mib is None:
         raise ClusterError(
-            f"NVML does not tell the memory of GPU {card.index}",
+            f"NVML does not report the memory of GPU {card.index}",
             got=card.name,
             way_out="state it in a cluster file (gpu_memory_mib) and give --cluster",
         )

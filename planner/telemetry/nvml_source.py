@@ -1,33 +1,32 @@
-"""Look at this machine through NVML, so that no GPU and no call can hold up the others."""
+"""Reads this machine through NVML, so that no GPU and no call can hold up the others."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
-from libra_plan.planner.telemetry.host import HostReader
-from libra_plan.planner.telemetry.nvml_readings import (
+from libra_plan.planner.telemetry.host import HostReader, Rates
+from libra_plan.planner.telemetry.nvml import (
     Device,
+    GpuLoad,
     GpuLost,
-    Load,
     Xids,
     list_devices,
     open_device,
     read_details,
     read_load,
 )
-from libra_plan.planner.telemetry.rates import Rates
-from libra_plan.planner.telemetry.sample import GpuDetails, GpuSample, GpuState, Sample
-from libra_plan.planner.telemetry.sources import Clocks, Limits, apart, sample_of
-from libra_plan.planner.telemetry.timeouts import Answer, Guard
+from libra_plan.planner.telemetry.sample import GpuDetails, GpuSample, GpuState, NodeSample
+from libra_plan.planner.telemetry.sources import Clocks, SourceTimeouts, sample_of, without_duplicates
+from libra_plan.planner.telemetry.timeouts import CallResult, TimedCalls
 
 __all__ = ["NvmlSource"]
 
-_UNIFIED = "memory is not told; where GPU and host share one, host.memory_free_mib is what is free"
+_UNIFIED = "memory is not reported; where GPU and host share one, host.memory_free_mib is what is free"
 _NO_DRIVER = frozenset({9, 12})  # NVML_ERROR_DRIVER_NOT_LOADED, NVML_ERROR_LIBRARY_NOT_FOUND
 _NOT_SUPPORTED = "Not Supported"
 
@@ -37,36 +36,36 @@ class _Gpu:
     """What is remembered of a GPU from look to look."""
 
     device: Device
-    guard: Guard[Any]
+    calls: TimedCalls[Any]
     rates: Rates = field(default_factory=Rates)
     good_s: float | None = None  # when the last good readings were taken
-    counts_pcie: bool = True  # as the last load said
+    counts_pcie: bool = True  # as the last load reported
     details: GpuDetails | None = None
     details_s: float | None = None
 
     def due(self, now_s: float, every_s: float) -> bool:
-        """Tell whether the details are to be read again."""
+        """Whether the details are to be read again."""
         return self.details_s is None or now_s - self.details_s >= every_s
 
 
 class NvmlSource:
     """A live source over NVML.
 
-    Each GPU has a thread of its own. What does not answer within `limits.look_s` has no readings in
-    this sample, and is not asked again before it answers.
+    Each GPU has a thread of its own. A GPU that does not answer within `timeouts.look_s` has no
+    readings in this sample, and is not asked again before it answers.
     """
 
     name = "nvml"
     live = True
 
-    def __init__(self, nvml: Any, node: str, clocks: Clocks, limits: Limits | None = None) -> None:
+    def __init__(self, nvml: Any, node: str, clocks: Clocks, timeouts: SourceTimeouts | None = None) -> None:
         self._nvml = nvml
         self._node = node
         self._clocks = clocks
-        self._limits = limits or Limits()
+        self._timeouts = timeouts or SourceTimeouts()
         self._host = HostReader()
-        self._driver: Guard[tuple[Device, ...]] = Guard("nvml", clocks.monotonic_s)
-        self._events: Guard[Any] = Guard("nvml-events", clocks.monotonic_s)
+        self._driver: TimedCalls[tuple[Device, ...]] = TimedCalls("nvml", clocks.monotonic_s)
+        self._events: TimedCalls[Any] = TimedCalls("nvml-events", clocks.monotonic_s)
         self._gpus: list[_Gpu] = []
         self._xids: Xids | None = None
         self._fault: str | None = None
@@ -74,83 +73,73 @@ class NvmlSource:
         self._try_s: float | None = None
 
     def absent(self) -> str | None:
-        """Try to reach the driver; say why there is none on this machine, None where there is one."""
+        """Try to reach the driver; return why this machine has none, None where it has one."""
         self._connect()
         return self._fault if self._no_driver else None
 
-    def read(self) -> tuple[Sample, ...]:
-        """Look once, for at most twice `limits.look_s`, the first time `limits.start_s` longer."""
+    def read(self) -> tuple[NodeSample, ...]:
+        """Look once, for at most twice `look_s`; the first look may take `start_s` longer."""
         if not self._gpus:
             self._connect()
-        until_s = self._clocks.monotonic_s() + self._limits.look_s
-        asked = [gpu.guard.start(partial(self._load, gpu)) for gpu in self._gpus]
-        heard = self._events.ask(self._hear, self._limits.look_s) if self._gpus else None
-        answers = [
-            gpu.guard.wait(until_s) if started else None
-            for gpu, started in zip(self._gpus, asked, strict=True)
+        look_s = self._timeouts.look_s
+        until_s = self._clocks.monotonic_s() + look_s
+        started = [gpu.calls.start(partial(self._load, gpu)) for gpu in self._gpus]
+        events = self._events.ask(self._poll_xids, look_s) if self._gpus else None
+        results = [
+            gpu.calls.wait(until_s) if own else None for gpu, own in zip(self._gpus, started, strict=True)
         ]
-        self._read_details(answers)
+        self._read_details(results)
         now_s = self._clocks.monotonic_s()
-        xids: Mapping[str, tuple[int, ...]] = {} if heard is None else heard.value or {}
-        gpus = [
-            self._sample(gpu, answer, now_s, xids) for gpu, answer in zip(self._gpus, answers, strict=True)
-        ]
-        return (
-            sample_of(
-                self,
-                self._clocks,
-                self._node,
-                now_s,
-                apart(gpus),
-                host=self._host.read(now_s),
-                fault=self._fault,
-            ),
-        )
+        xids: Mapping[str, tuple[int, ...]] = {} if events is None else events.value or {}
+        gpus = [self._sample(gpu, own, now_s, xids) for gpu, own in zip(self._gpus, results, strict=True)]
+        host = self._host.read(now_s)
+        gpus = list(without_duplicates(gpus))
+        return (sample_of(self, self._clocks, self._node, now_s, gpus, host=host, fault=self._fault),)
 
     def close(self) -> None:
         """Leave NVML, unless a call to it hangs: then leaving would hang too."""
-        guards = [self._driver, self._events, *(gpu.guard for gpu in self._gpus)]
-        if self._gpus and not any(guard.stuck for guard in guards):
-            self._events.ask(self._nvml.nvmlShutdown, self._limits.look_s)
-        for guard in guards:
-            guard.close()
+        everything = [self._driver, self._events, *(gpu.calls for gpu in self._gpus)]
+        if self._gpus and not any(calls.stuck for calls in everything):
+            self._events.ask(self._nvml.nvmlShutdown, self._timeouts.look_s)
+        for calls in everything:
+            calls.close()
         self._gpus = []
 
     def _connect(self) -> None:
         now_s = self._clocks.monotonic_s()
-        if self._try_s is not None and now_s - self._try_s < self._limits.retry_s:
+        if self._try_s is not None and now_s - self._try_s < self._timeouts.retry_s:
             return
         self._try_s = now_s
-        answer = self._driver.ask(self._begin, self._limits.start_s)
-        if answer is None:
-            self._fault = f"NVML does not answer within {self._limits.start_s:g} s"
-        elif answer.value is None:
-            self._fault = f"NVML: {answer.error}"
-            self._no_driver = getattr(answer.error, "value", None) in _NO_DRIVER
+        result = self._driver.ask(self._begin, self._timeouts.start_s)
+        if result is None:
+            self._fault = f"NVML does not answer within {self._timeouts.start_s:g} s"
+        elif result.value is None:
+            self._fault = f"NVML: {result.error}"
+            self._no_driver = getattr(result.error, "value", None) in _NO_DRIVER
         else:
-            self._fault = None if answer.value else "NVML knows no GPU here"
+            self._fault = None if result.value else "NVML lists no GPU here"
             self._gpus = [
-                _Gpu(device, Guard(f"gpu-{device.index}", self._clocks.monotonic_s))
-                for device in answer.value
+                _Gpu(device, TimedCalls(f"gpu-{device.index}", self._clocks.monotonic_s))
+                for device in result.value
             ]
 
     def _begin(self) -> tuple[Device, ...]:
         self._nvml.nvmlInit()
         return list_devices(self._nvml)
 
-    def _hear(self) -> dict[str, tuple[int, ...]]:
+    def _poll_xids(self) -> dict[str, tuple[int, ...]]:
         if self._xids is None:
             self._xids = Xids(self._nvml, tuple(gpu.device for gpu in self._gpus))
         return self._xids.poll()
 
-    def _load(self, gpu: _Gpu) -> Load:
+    def _load(self, gpu: _Gpu) -> GpuLoad:
         """Read the load; runs in the GPU's own thread."""
         if gpu.device.handle is None:
             gpu.device = open_device(self._nvml, gpu.device.index, gpu.device.uuid)
             if gpu.device.handle is None:
                 raise GpuLost(gpu.device.why)
         try:
-            with_pcie = gpu.due(self._clocks.monotonic_s(), self._limits.details_s)
+            with_pcie = gpu.due(self._clocks.monotonic_s(), self._timeouts.details_s)
             load = read_load(self._nvml, gpu.device.handle, with_pcie, gpu.counts_pcie)
         except GpuLost as lost:
             gpu.device = replace(gpu.device, handle=None, why=str(lost))
@@ -158,40 +147,39 @@ class NvmlSource:
         gpu.counts_pcie = load.counts_pcie
         return load
 
-    def _read_details(self, answers: list[Answer[Any] | None]) -> None:
+    def _read_details(self, results: list[CallResult[Any] | None]) -> None:
         """Read the details of GPUs that just answered and are due; slow ones lose only their details."""
         now_s = self._clocks.monotonic_s()
         due = []
-        for gpu, answer in zip(self._gpus, answers, strict=True):
-            if answer is None or answer.value is None or not gpu.due(now_s, self._limits.details_s):
+        for gpu, result in zip(self._gpus, results, strict=True):
+            if result is None or result.value is None or not gpu.due(now_s, self._timeouts.details_s):
                 continue
             due.append(gpu)
-            gpu.guard.start(partial(read_details, self._nvml, gpu.device.handle, answer.value.unknown))
+            gpu.calls.start(partial(read_details, self._nvml, gpu.device.handle, result.value.unknown))
         for gpu in due:
-            told = gpu.guard.wait(now_s + self._limits.look_s)
-            if told is not None and told.value is not None:
-                gpu.details, gpu.details_s = told.value, told.at_s
+            details = gpu.calls.wait(now_s + self._timeouts.look_s)
+            if details is not None and details.value is not None:
+                gpu.details, gpu.details_s = details.value, details.at_s
 
     def _sample(
         self,
         gpu: _Gpu,
-        answer: Answer[Any] | None,
+        result: CallResult[Any] | None,
         now_s: float,
         xids: Mapping[str, tuple[int, ...]],
     ) -> GpuSample:
-        device = gpu.device
-        state, why = self._state(answer)
+        device, details = gpu.device, None
+        state, why = self._state(result)
         values: dict[str, float | None] = {}
-        if answer is not None and state is GpuState.OK:
-            load = _load_of(answer)
-            gpu.good_s = answer.at_s
-            values = {name: _rounded(value) for name, value in load.values.items()}
-            for name, rate in gpu.rates.next(load.counters, answer.at_s).items():
+        if result is not None and state is GpuState.OK:
+            load = cast(GpuLoad, result.value)
+            gpu.good_s = result.at_s
+            values = {name: None if each is None else round(each, 2) for name, each in load.values.items()}
+            for name, rate in gpu.rates.next(load.counters, result.at_s).items():
                 if values.get(name) is None:
                     values[name] = None if rate is None else round(rate)
-        details = None
-        if gpu.details is not None and gpu.details_s is not None and state is GpuState.OK:
-            details = msgspec.structs.replace(gpu.details, age_s=round(now_s - gpu.details_s, 3))
+            if gpu.details is not None and gpu.details_s is not None:
+                details = msgspec.structs.replace(gpu.details, age_s=round(now_s - gpu.details_s, 3))
         return GpuSample(
             uuid=device.uuid,
             index=device.index,
@@ -204,28 +192,15 @@ class NvmlSource:
             **values,
         )
 
-    def _state(self, answer: Answer[Any] | None) -> tuple[GpuState, str | None]:
-        if answer is None:
-            return GpuState.LATE, f"no answer within {self._limits.look_s:g} s"
-        if isinstance(answer.error, GpuLost):
-            return GpuState.LOST, str(answer.error)
-        if answer.error is not None:
-            return GpuState.UNREADABLE, f"{type(answer.error).__name__}: {answer.error}"
-        load = _load_of(answer)
+    def _state(self, result: CallResult[Any] | None) -> tuple[GpuState, str | None]:
+        if result is None:
+            return GpuState.LATE, f"no answer within {self._timeouts.look_s:g} s"
+        if isinstance(result.error, GpuLost):
+            return GpuState.LOST, str(result.error)
+        if result.error is not None:
+            return GpuState.UNREADABLE, f"{type(result.error).__name__}: {result.error}"
+        load = cast(GpuLoad, result.value)
         if all(value is None for value in load.values.values()):
             return GpuState.UNREADABLE, next(iter(load.unknown.values()), None)
-        if load.unknown.get("memory_total_mib") == _NOT_SUPPORTED:
-            return GpuState.OK, _UNIFIED
-        return GpuState.OK, None
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 2)
-
-
-def _load_of(answer: Answer[Any]) -> Load:
-    """Take the load out of an answer that is no error."""
-    load = answer.value
-    if not isinstance(load, Load):
-        raise TypeError(f"not a load: {load!r}")
-    return load
+        unified = load.unknown.get("memory_total_mib") == _NOT_SUPPORTED
+        return GpuState.OK, _UNIFIED if unified else None

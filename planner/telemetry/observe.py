@@ -18,7 +18,7 @@ from libra_plan.planner.telemetry.observations import (
     RoleLoad,
     TaskProgress,
 )
-from libra_plan.planner.telemetry.sample import GpuState, Sample
+from libra_plan.planner.telemetry.sample import GpuState, NodeSample
 from libra_plan.planner.telemetry.work_windows import WorkWindow
 
 __all__ = ["PRESSURE", "RECENT_S", "observe"]
@@ -41,7 +41,7 @@ def observe(
     problem: Problem,
     now_s: float,
     *,
-    samples: Sequence[Sample] = (),
+    samples: Sequence[NodeSample] = (),
     placed_s: Mapping[str, float] | None = None,
     generations: Mapping[str, int] | None = None,
     checkpoints: Iterable[CheckpointAge] = (),
@@ -160,7 +160,7 @@ def _loads(records: Iterable[WorkWindow], busy: Mapping[Key, tuple[float, ...]])
         yield RoleLoad(*key, pressure.get(key), stalest.get(key), busy.get(key, ()))
 
 
-def _busy(samples: Sequence[Sample], problem: Problem) -> dict[Key, tuple[float, ...]]:
+def _busy(samples: Sequence[NodeSample], problem: Problem) -> dict[Key, tuple[float, ...]]:
     """Average the utilization (0 to 1) of each GPU of the roles that have their GPUs to themselves."""
     seen: dict[str, list[float]] = {}
     for sample in samples:
@@ -178,7 +178,7 @@ def _busy(samples: Sequence[Sample], problem: Problem) -> dict[Key, tuple[float,
     return found
 
 
-def _lost_gpus(samples: Iterable[Sample], cluster: Cluster) -> Iterator[Event]:
+def _lost_gpus(samples: Iterable[NodeSample], cluster: Cluster) -> Iterator[Event]:
     """Report GPUs that are off the bus, or had an error that no process survives."""
     by_uuid = {gpu.uuid: gpu.id for gpu in cluster.gpus.values() if gpu.uuid}
     reasons: dict[str, str] = {}

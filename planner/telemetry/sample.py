@@ -16,30 +16,30 @@ __all__ = [
     "GpuState",
     "HostSample",
     "MigInstance",
+    "NodeSample",
     "ProcessUse",
-    "Sample",
     "Utc",
+    "main_process_memory_mib",
 ]
 
 Utc = Annotated[datetime, msgspec.Meta(tz=True)]  # a stamp without a time zone is refused
 
 
 class GpuState(str, Enum):
-    """How far a GPU's readings can be had: only `ok` says anything about its load."""
+    """Whether a GPU can be read; only `ok` says anything about its load."""
 
     OK = "ok"
     LATE = "late"  # no answer within the time limit
-    LOST = "lost"  # off the bus, or in need of a reset
-    UNREADABLE = "unreadable"  # it answered, with nothing but errors
-    DUPLICATE = "duplicate"  # another GPU has the same UUID: nobody can tell whose the readings are
+    LOST = "lost"  # off the bus, or it needs a reset
+    UNREADABLE = "unreadable"  # it answered with errors only
+    DUPLICATE = "duplicate"  # another GPU has the same UUID, so whose the readings are is unknown
 
 
 class ProcessUse(msgspec.Struct, frozen=True, kw_only=True):
     """One process that holds GPU memory.
 
-    `pid` is as the driver tells it, in the host's namespace. `container_pid`, `name` and
-    `started_utc` are None where the process cannot be seen from here; a pid alone may be used
-    again by another process, a pid and its start may not.
+    `pid` is the driver's, in the host's namespace. `container_pid`, `name` and `started_utc` are None
+    where the process cannot be seen from here. A pid may be reused, a pid with its start cannot.
     """
 
     pid: int
@@ -50,7 +50,7 @@ class ProcessUse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MigInstance(msgspec.Struct, frozen=True, kw_only=True):
-    """One instance of a GPU in MIG mode. The driver tells no utilization of instances."""
+    """One instance of a GPU in MIG mode. The driver reports no utilization of instances."""
 
     uuid: str
     memory_total_mib: float | None = None
@@ -61,8 +61,9 @@ class MigInstance(msgspec.Struct, frozen=True, kw_only=True):
 class GpuDetails(msgspec.Struct, frozen=True, kw_only=True):
     """What is read of a GPU less often than its load; `age_s` seconds before the sample.
 
-    `processes` None: the list cannot be had; empty: none seen from here, which is not the same as
-    a free GPU. ECC errors are counted since the driver was loaded. `unknown` says why readings are.
+    `processes` is None where the list cannot be read, and empty where none are seen from here, which
+    does not mean that the GPU is free. ECC errors are counted since the driver was loaded. `unknown`
+    holds the reason for each unknown reading.
     """
 
     age_s: float | None = None
@@ -79,10 +80,10 @@ class GpuSample(msgspec.Struct, frozen=True, kw_only=True):
     """The readings of one GPU, taken together `age_s` seconds before the sample.
 
     Where the readings are unknown, `age_s` is the time since the last good ones (None: there were
-    none, or the source does not tell). `utilization_percent`: time with a kernel running;
-    `memory_busy_percent`: time with memory traffic. `memory_used_mib` leaves out what the driver
-    reserves (NVML's memory v2). Rates are means since the last sample. `xids`: errors heard since
-    the last sample; None: they cannot be heard.
+    none, or the source does not report it). `utilization_percent` is the time with a kernel running,
+    `memory_busy_percent` the time with memory traffic. `memory_used_mib` excludes what the driver
+    reserves (NVML's memory v2). Rates are means since the last sample. `xids` are the errors since
+    the last sample, None where they cannot be read.
     """
 
     uuid: str | None
@@ -114,7 +115,7 @@ READINGS: tuple[str, ...] = tuple(name for name in GpuSample.__struct_fields__ i
 
 
 class HostSample(msgspec.Struct, frozen=True, kw_only=True):
-    """CPU, memory and network of a node. `memory_free_mib` is what new processes can have."""
+    """CPU, memory and network of a node. `memory_free_mib` is what new processes can get."""
 
     cpu_percent: float | None = None
     cpu_cores: int | None = None
@@ -128,12 +129,12 @@ class HostSample(msgspec.Struct, frozen=True, kw_only=True):
 HOST_READINGS: tuple[str, ...] = tuple(name for name in HostSample.__struct_fields__ if name != "cpu_cores")
 
 
-class Sample(msgspec.Struct, frozen=True, kw_only=True, tag="sample", tag_field="kind"):
+class NodeSample(msgspec.Struct, frozen=True, kw_only=True, tag="sample", tag_field="kind"):
     """One look at one node.
 
     `taken_utc` is for people and for joining nodes. Durations come from `monotonic_s`, which no
-    clock change touches; it only compares within one recording of one node. `faults` says what is
-    wrong beyond single GPUs.
+    clock change affects; it compares only within one run of one node's recording. `faults` are the
+    problems beyond single GPUs.
     """
 
     node: str
@@ -143,3 +144,17 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, tag="sample", tag_field=
     faults: tuple[str, ...] = ()
     host: HostSample | None = None
     gpus: tuple[GpuSample, ...] = ()
+
+
+def main_process_memory_mib(gpu: GpuSample) -> float | None:
+    """Return how much of a GPU's memory its main process could have, None where that is unknown.
+
+    That is all memory except what the driver and other processes hold; the process that holds most is
+    the main one.
+    """
+    processes = None if gpu.details is None else gpu.details.processes
+    held = [each.used_mib for each in processes or () if each.used_mib is not None]
+    total, used = gpu.memory_total_mib, gpu.memory_used_mib
+    if gpu.state is not GpuState.OK or total is None or used is None or not held:
+        return None
+    return total - (gpu.memory_reserved_mib or 0.0) - max(used - max(held), 0.0)

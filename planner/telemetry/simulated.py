@@ -1,10 +1,10 @@
-"""GPUs that are made up, for trying things out and for tests: steps of an RL task, over and over."""
+"""Simulated GPUs that repeat the steps of an RL task, for trials and tests."""
 
 from __future__ import annotations
 
 import random
 
-from libra_plan.planner.telemetry.sample import GpuDetails, GpuSample, HostSample, ProcessUse, Sample
+from libra_plan.planner.telemetry.sample import GpuDetails, GpuSample, HostSample, NodeSample, ProcessUse
 from libra_plan.planner.telemetry.sources import Clocks, sample_of
 
 __all__ = ["SimulatedSource"]
@@ -17,7 +17,7 @@ _PROCESS = 1000
 
 
 class SimulatedSource:
-    """A live source of `gpus` made-up GPUs: a rollout with a tail, then training, each step."""
+    """A live source of simulated GPUs; each step is a rollout with a long tail, then training."""
 
     name = "simulated"
     live = True
@@ -29,8 +29,8 @@ class SimulatedSource:
         self._uuids = [f"GPU-simulated-{index:04d}" for index in range(gpus)]
         self._began_s: float | None = None
 
-    def read(self) -> tuple[Sample, ...]:
-        """Make up one look."""
+    def read(self) -> tuple[NodeSample, ...]:
+        """Return one simulated look."""
         now_s = self._clocks.monotonic_s()
         if self._began_s is None:
             self._began_s = now_s
@@ -40,7 +40,7 @@ class SimulatedSource:
         return (sample_of(self, self._clocks, self._node, now_s, gpus, host=host),)
 
     def close(self) -> None:
-        """Do nothing: nothing is held."""
+        """Do nothing, since nothing is held."""
 
     def _host(self) -> HostSample:
         used = round(self._rng.uniform(200e3, 220e3))

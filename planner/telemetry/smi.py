@@ -1,4 +1,4 @@
-"""Read GPUs from nvidia-smi where NVML cannot be loaded; the one module of telemetry to start a process."""
+"""Reads GPUs from nvidia-smi where NVML cannot be loaded; no other module here starts a process."""
 
 from __future__ import annotations
 
@@ -10,22 +10,26 @@ import shutil
 import subprocess
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from libra_plan.planner.telemetry.host import HostReader
-from libra_plan.planner.telemetry.processes import resolve
+from libra_plan.planner.telemetry.host import HostReader, name_process
 from libra_plan.planner.telemetry.sample import (
     READINGS,
     GpuDetails,
     GpuSample,
     GpuState,
+    NodeSample,
     ProcessUse,
-    Sample,
 )
-from libra_plan.planner.telemetry.sources import Clocks, Limits, apart, sample_of, without_readings
-from libra_plan.planner.telemetry.timeouts import Guard
+from libra_plan.planner.telemetry.sources import (
+    Clocks,
+    LastSeen,
+    SourceTimeouts,
+    sample_of,
+    without_duplicates,
+)
+from libra_plan.planner.telemetry.timeouts import TimedCalls
 
 __all__ = ["SmiSource", "cell_text", "find_smi", "parse_gpus", "parse_processes", "run_smi"]
 
@@ -49,6 +53,7 @@ _GPU_FIELDS = {  # names of nvidia-smi: names of ours, in the same units with `n
     "enforced.power.limit": "power_limit_w",
 }
 _PROCESS_FIELDS = ("gpu_uuid", "pid", "used_memory")
+_FORMAT = "--format=csv,noheader,nounits"
 _NO_FIELD = re.compile(r'Field "([^"]+)" is not a valid field to query')
 _NO_VALUE = {"", "n/a", "err!", "unknown error"}
 _MOST = 1e15  # beyond it nothing is a reading, nor a count
@@ -59,22 +64,16 @@ Run = Callable[[Sequence[str]], str]
 
 
 class SmiError(Exception):
-    """What nvidia-smi said instead of an answer."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    gpus: tuple[GpuSample, ...]
-    at_s: float
+    """What nvidia-smi printed instead of an answer."""
 
 
 def find_smi() -> str | None:
-    """Give the path of nvidia-smi, None where there is none."""
+    """Return the path of nvidia-smi, None where there is none."""
     return shutil.which("nvidia-smi")
 
 
 def run_smi(words: Sequence[str]) -> str:
-    """Run nvidia-smi and give what it wrote; one that hangs is killed, and left if that does not end it."""
+    """Run nvidia-smi and return its output; one that hangs is killed, and abandoned if that fails."""
     process = subprocess.Popen(
         ["nvidia-smi", *words],
         stdin=subprocess.DEVNULL,
@@ -85,7 +84,7 @@ def run_smi(words: Sequence[str]) -> str:
         errors="replace",
     )
     try:
-        told, _ = process.communicate(timeout=_LIMIT_S)
+        output, _ = process.communicate(timeout=_LIMIT_S)
     except subprocess.TimeoutExpired:
         process.kill()
         if process.stdout is not None:
@@ -94,18 +93,18 @@ def run_smi(words: Sequence[str]) -> str:
             process.wait(_KILLED_S)
         raise SmiError(f"nvidia-smi does not answer within {_LIMIT_S:g} s") from None
     if process.returncode != 0:
-        raise SmiError(" ".join(told.split()) or f"nvidia-smi ended with {process.returncode}")
-    return told
+        raise SmiError(" ".join(output.split()) or f"nvidia-smi ended with {process.returncode}")
+    return output
 
 
 def cell_text(cell: str) -> str | None:
-    """Give what a cell says; anything in brackets, as `[Insufficient Permissions]`, says nothing."""
+    """Return the value of a cell; anything in brackets, as `[Insufficient Permissions]`, is unknown."""
     text = cell.strip()
     return None if text.lower() in _NO_VALUE or text.startswith("[") else text
 
 
-def _number(cell: str) -> float | None:
-    text = cell_text(cell)
+def _number(cell: str | None) -> float | None:
+    text = cell_text(cell or "")
     try:
         number = math.nan if text is None else float(text)
     except ValueError:
@@ -113,8 +112,13 @@ def _number(cell: str) -> float | None:
     return number if abs(number) < _MOST else None
 
 
+def _whole(cell: str | None) -> int | None:
+    number = _number(cell)
+    return None if number is None else int(number)
+
+
 def parse_gpus(text: str, fields: Sequence[str]) -> tuple[GpuSample, ...]:
-    """Turn `--format=csv,noheader,nounits` into GPUs; a row with too few cells is no row."""
+    """Parse the CSV of GPUs; a row with another number of cells is left out."""
     return tuple(
         _gpu(dict(zip((_GPU_FIELDS[name] for name in fields), row, strict=True)))
         for row in csv.reader(io.StringIO(text), skipinitialspace=True)
@@ -124,36 +128,33 @@ def parse_gpus(text: str, fields: Sequence[str]) -> tuple[GpuSample, ...]:
 
 def _gpu(cells: dict[str, str]) -> GpuSample:
     readings = {name: _number(cells[name]) for name in READINGS if name in cells}
-    why = None
-    if all(value is None for value in readings.values()):
-        why = "nvidia-smi tells nothing of it"
-    index, mig = _number(cells.get("index", "")), cell_text(cells.get("mig", ""))
-    ecc = [_number(cells.get(name, "")) for name in ("ecc_corrected", "ecc_uncorrected")]
+    readable = any(value is not None for value in readings.values())
+    mig = cell_text(cells.get("mig", ""))
     details = GpuDetails(
         mig=None if mig is None else mig == "Enabled",
-        ecc_corrected=None if ecc[0] is None else int(ecc[0]),
-        ecc_uncorrected=None if ecc[1] is None else int(ecc[1]),
-        power_limit_w=_number(cells.get("power_limit_w", "")),
+        ecc_corrected=_whole(cells.get("ecc_corrected")),
+        ecc_uncorrected=_whole(cells.get("ecc_uncorrected")),
+        power_limit_w=_number(cells.get("power_limit_w")),
     )
     return GpuSample(
         uuid=cell_text(cells.get("uuid", "")),
-        index=None if index is None else int(index),
+        index=_whole(cells.get("index")),
         name=cell_text(cells.get("name", "")),
-        state=GpuState.OK if why is None else GpuState.UNREADABLE,
-        why=why,
+        state=GpuState.OK if readable else GpuState.UNREADABLE,
+        why=None if readable else "nvidia-smi reports nothing about it",
         xids=None,
-        details=details if why is None else None,
+        details=details if readable else None,
         **readings,
     )
 
 
 def parse_processes(text: str) -> dict[str, tuple[ProcessUse, ...]]:
-    """Turn the CSV of compute processes into processes by GPU."""
+    """Parse the CSV of compute processes into processes by GPU."""
     found: dict[str, tuple[ProcessUse, ...]] = {}
     for row in csv.reader(io.StringIO(text), skipinitialspace=True):
         if len(row) == len(_PROCESS_FIELDS) and row[1].strip().isdecimal():
-            used = resolve(int(row[1]), _number(row[2]))
-            found[row[0].strip()] = (*found.get(row[0].strip(), ()), used)
+            process = name_process(int(row[1]), _number(row[2]))
+            found[row[0].strip()] = (*found.get(row[0].strip(), ()), process)
     return found
 
 
@@ -163,96 +164,68 @@ class SmiSource:
     name = "smi"
     live = True
 
-    def __init__(self, node: str, clocks: Clocks, limits: Limits | None = None, run: Run = run_smi) -> None:
+    def __init__(
+        self, node: str, clocks: Clocks, timeouts: SourceTimeouts | None = None, run: Run = run_smi
+    ) -> None:
         self._node = node
         self._clocks = clocks
-        self._limits = limits or Limits()
+        self._timeouts = timeouts or SourceTimeouts()
         self._run = run
         self._host = HostReader()
-        self._guard: Guard[tuple[GpuSample, ...]] = Guard("nvidia-smi", clocks.monotonic_s)
+        self._calls: TimedCalls[tuple[GpuSample, ...]] = TimedCalls("nvidia-smi", clocks.monotonic_s)
         self._fields = list(_GPU_FIELDS)
-        self._last: _Found | None = None
+        self._seen = LastSeen()
+        self._answered = False
 
-    def read(self) -> tuple[Sample, ...]:
-        """Ask nvidia-smi once; GPUs seen before stay listed, without readings, when it fails."""
-        limit_s = self._limits.start_s if self._last is None else max(self._limits.look_s, 2.0)
-        answer = self._guard.ask(self._look, limit_s)
+    def read(self) -> tuple[NodeSample, ...]:
+        """Ask nvidia-smi once; when it fails, GPUs seen before stay listed without readings."""
+        limit_s = max(self._timeouts.look_s, 2.0) if self._answered else self._timeouts.start_s
+        result = self._calls.ask(self._look, limit_s)
         now_s = self._clocks.monotonic_s()
-        fault, gpus = None, self._unanswered(now_s)
-        if answer is None:
-            fault = f"nvidia-smi does not answer within {limit_s:g} s"
-        elif answer.value is None:
-            fault = f"nvidia-smi: {answer.error}"
-            gpus = tuple(without_readings(gpu, GpuState.UNREADABLE, "nvidia-smi fails") for gpu in gpus)
+        fault, at_s = None, now_s
+        nodes: dict[str, tuple[GpuSample, ...]] = {}
+        if result is None:
+            fault, state, why = f"nvidia-smi does not answer within {limit_s:g} s", GpuState.LATE, "no answer"
+        elif result.value is None:
+            fault, state, why = f"nvidia-smi: {result.error}", GpuState.UNREADABLE, "nvidia-smi fails"
         else:
-            gpus = self._with_ages(answer.value, answer.at_s, now_s)
-        return (
-            sample_of(
-                self,
-                self._clocks,
-                self._node,
-                now_s,
-                apart(gpus),
-                host=self._host.read(now_s),
-                fault=fault,
-            ),
-        )
+            state, why, at_s = GpuState.LOST, "nvidia-smi no longer lists it", result.at_s
+            nodes = {self._node: tuple(_aged(gpu, round(now_s - at_s, 3)) for gpu in result.value)}
+            self._answered = True
+        listed = self._seen.with_missing(nodes, at_s, now_s, state, why).get(self._node, [])
+        host, each = self._host.read(now_s), without_duplicates(listed)
+        return (sample_of(self, self._clocks, self._node, now_s, each, host=host, fault=fault),)
 
     def close(self) -> None:
         """Let the thread end."""
-        self._guard.close()
+        self._calls.close()
 
     def _look(self) -> tuple[GpuSample, ...]:
         gpus = parse_gpus(self._query(), self._fields)
         try:
-            words = f"--query-compute-apps={','.join(_PROCESS_FIELDS)}"
-            by_gpu = parse_processes(self._run([words, "--format=csv,noheader,nounits"]))
+            processes = self._run([f"--query-compute-apps={','.join(_PROCESS_FIELDS)}", _FORMAT])
         except SmiError:
             return gpus
-        return tuple(_with_processes(gpu, by_gpu.get(gpu.uuid or "", ())) for gpu in gpus)
+        by_gpu = parse_processes(processes)
+        return tuple(
+            gpu
+            if gpu.details is None
+            else replace(gpu, details=replace(gpu.details, processes=by_gpu.get(gpu.uuid or "", ())))
+            for gpu in gpus
+        )
 
     def _query(self) -> str:
         """Query every field that this nvidia-smi knows."""
         while True:
             try:
-                return self._run([f"--query-gpu={','.join(self._fields)}", "--format=csv,noheader,nounits"])
+                return self._run([f"--query-gpu={','.join(self._fields)}", _FORMAT])
             except SmiError as error:
                 unknown = _NO_FIELD.search(str(error))
                 if unknown is None or unknown[1] not in self._fields:
                     raise
                 self._fields.remove(unknown[1])
 
-    def _with_ages(self, gpus: Sequence[GpuSample], at_s: float, now_s: float) -> tuple[GpuSample, ...]:
 
-        age_s = round(now_s - at_s, 3)
-        lost = {gpu.uuid: gpu for gpu in ([] if self._last is None else self._last.gpus)}
-        for gpu in gpus:
-            lost.pop(gpu.uuid, None)
-        there = tuple(
-            replace(
-                gpu,
-                age_s=age_s if gpu.state is GpuState.OK else None,
-                details=None if gpu.details is None else replace(gpu.details, age_s=age_s),
-            )
-            for gpu in gpus
-        )
-        gone = tuple(
-            without_readings(gpu, GpuState.LOST, "nvidia-smi no longer lists it") for gpu in lost.values()
-        )
-        self._last = _Found((*there, *gone), at_s)
-        return self._last.gpus
-
-    def _unanswered(self, now_s: float) -> tuple[GpuSample, ...]:
-
-        if self._last is None:
-            return ()
-        age_s = round(now_s - self._last.at_s, 3)
-        return tuple(
-            replace(without_readings(gpu, GpuState.LATE, "nvidia-smi does not answer"), age_s=age_s)
-            for gpu in self._last.gpus
-        )
-
-
-def _with_processes(gpu: GpuSample, processes: tuple[ProcessUse, ...]) -> GpuSample:
-
-    return gpu if gpu.details is None else replace(gpu, details=replace(gpu.details, processes=processes))
+def _aged(gpu: GpuSample, age_s: float) -> GpuSample:
+    details = None if gpu.details is None else replace(gpu.details, age_s=age_s)
+    return replace(gpu, age_s=age_s if gpu.state is GpuState.OK else None, details=details)

@@ -1,34 +1,52 @@
-"""Where samples come from: a live machine, a recording, a cluster or a simulation, behind one interface."""
+"""Where samples come from: this machine, a recording, a cluster or a simulation, behind one interface."""
 
 from __future__ import annotations
 
+import random
+import socket
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
-import msgspec
+from msgspec.structs import replace
 
-from libra_plan.planner.telemetry.sample import READINGS, GpuSample, GpuState, HostSample, Sample
+from libra_plan.errors import InputError
+from libra_plan.planner.telemetry.sample import READINGS, GpuSample, GpuState, HostSample, NodeSample
 
-__all__ = ["Clocks", "Limits", "Source", "apart", "sample_of", "without_readings"]
+__all__ = [
+    "Clocks",
+    "LastSeen",
+    "SampleSource",
+    "SourceTimeouts",
+    "open_source",
+    "sample_of",
+    "without_duplicates",
+    "without_readings",
+]
+
+_NAMES = (
+    "auto, nvml, smi, simulated, simulated:N, a recording, http://NODE:9400/metrics, http://PROMETHEUS:9090"
+)
+_MOST_SIMULATED = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """The two clocks a sample needs: `utc_s` since the epoch for its stamp, `monotonic_s` for durations."""
+    """The two clocks of a sample: `utc_s` since the epoch for its stamp, `monotonic_s` for durations."""
 
     utc_s: Callable[[], float]
     monotonic_s: Callable[[], float]
 
     def stamp(self) -> datetime:
-        """Give the time of day, aware and in UTC, to the millisecond."""
+        """Return the time of day in UTC, to the millisecond."""
         return datetime.fromtimestamp(round(self.utc_s(), 3), timezone.utc)
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class SourceTimeouts:
     """How long a source waits: for one look, for the first answer, and between tries and details."""
 
     look_s: float = 0.5
@@ -37,28 +55,28 @@ class Limits:
     details_s: float = 5.0
 
 
-class Source(Protocol):
-    """Something that gives samples.
+class SampleSource(Protocol):
+    """Something that returns samples.
 
-    `live` sources are asked once an interval. `read` gives a sample of each node (one of a local
-    source), always within the source's limits and without raising for what a machine does; None says
-    that there will be no more.
+    A `live` source is asked once an interval. `read` returns a sample of each node (a local source has
+    one node), always within the timeouts and without raising for what a machine does; None means that
+    there will be no more.
     """
 
     name: str
     live: bool
 
-    def read(self) -> tuple[Sample, ...] | None:
+    def read(self) -> tuple[NodeSample, ...] | None:
         """Look once."""
         ...
 
     def close(self) -> None:
-        """Give back what is held; never waits for a call that hangs."""
+        """Release what is held, without waiting for a call that hangs."""
         ...
 
 
 def sample_of(
-    source: Source,
+    source: SampleSource,
     clocks: Clocks,
     node: str,
     now_s: float,
@@ -66,9 +84,9 @@ def sample_of(
     *,
     host: HostSample | None = None,
     fault: str | None = None,
-) -> Sample:
-    """Put together what a source saw of a node at `now_s` on the monotonic clock."""
-    return Sample(
+) -> NodeSample:
+    """Build the sample of a node that was seen at `now_s` on the monotonic clock."""
+    return NodeSample(
         node=node,
         taken_utc=clocks.stamp(),
         monotonic_s=round(now_s, 3),
@@ -79,19 +97,105 @@ def sample_of(
     )
 
 
-def without_readings(gpu: GpuSample, state: GpuState, why: str) -> GpuSample:
-    """Keep who a GPU is, and forget what was read of it."""
-    return msgspec.structs.replace(
-        gpu, state=state, why=why, xids=None, details=None, **dict.fromkeys(READINGS)
-    )
+def without_readings(gpu: GpuSample, state: GpuState, why: str, age_s: float | None = None) -> GpuSample:
+    """Return a GPU in its new state; everything that was read of it becomes unknown."""
+    blank = dict.fromkeys((*READINGS, "xids", "details"))
+    return replace(gpu, state=state, why=why, age_s=gpu.age_s if age_s is None else age_s, **blank)
 
 
-def apart(gpus: Sequence[GpuSample]) -> tuple[GpuSample, ...]:
-    """Take the readings from GPUs that have a UUID in common: what joins by UUID would mix them up."""
+def without_duplicates(gpus: Sequence[GpuSample]) -> tuple[GpuSample, ...]:
+    """Clear the readings of GPUs that share a UUID: whoever joins by UUID would mix them up."""
     times = Counter(gpu.uuid for gpu in gpus if gpu.uuid is not None)
     return tuple(
         gpu
         if gpu.uuid is None or times[gpu.uuid] == 1
-        else without_readings(gpu, GpuState.DUPLICATE, f"{times[gpu.uuid]} GPUs say they are this one")
+        else without_readings(gpu, GpuState.DUPLICATE, f"{times[gpu.uuid]} GPUs have this UUID")
         for gpu in gpus
     )
+
+
+class LastSeen:
+    """Remembers the GPUs of each node, so that one that is missing stays listed without readings."""
+
+    def __init__(self, forget_s: float = float("inf")) -> None:
+        self._forget_s = forget_s
+        self._gpus: dict[tuple[str, str | None, int | None], tuple[GpuSample, float]] = {}
+
+    def with_missing(
+        self, nodes: dict[str, tuple[GpuSample, ...]], at_s: float, now_s: float, state: GpuState, why: str
+    ) -> dict[str, list[GpuSample]]:
+        """Add the GPUs that were seen before and are not in `nodes`, which were read at `at_s`."""
+        found = {node: list(gpus) for node, gpus in nodes.items()}
+        here = {(node, gpu.uuid, gpu.index): (gpu, at_s) for node in nodes for gpu in nodes[node]}
+        for key, (gpu, seen_s) in self._gpus.items():
+            if key not in here and now_s - seen_s < self._forget_s:
+                here[key] = gpu, seen_s
+                missing = without_readings(gpu, state, why, round(now_s - seen_s, 3))
+                found.setdefault(key[0], []).append(missing)
+        self._gpus = here
+        return found
+
+
+def open_source(
+    name: str,
+    clocks: Clocks,
+    timeouts: SourceTimeouts,
+    load: Callable[[], Any] | None = None,
+    find: Callable[[], str | None] | None = None,
+) -> SampleSource:
+    """Open the source that a user named: this machine, `simulated:N` GPUs, a recording or a URL.
+
+    `load` and `find` replace the loading of NVML and the search for nvidia-smi in tests.
+    """
+    kind, _, number = name.partition(":")
+    if name in ("auto", "nvml", "smi"):
+        return _open_local(name, clocks, timeouts, load, find)
+    if kind == "simulated" and (number.isdecimal() or not number) and int(number or 8) <= _MOST_SIMULATED:
+        from libra_plan.planner.telemetry.simulated import SimulatedSource
+
+        return SimulatedSource(int(number or 8), socket.gethostname(), clocks, random.Random(0))
+    if "://" in name:
+        from libra_plan.planner.telemetry.dcgm import DcgmSource
+
+        return DcgmSource(name, clocks, timeouts)
+    if not Path(name).exists():
+        raise InputError("no such source", got=name, allowed=_NAMES)
+    from libra_plan.planner.telemetry.recording import RecordedSource
+
+    return RecordedSource(Path(name))
+
+
+def _open_local(
+    name: str,
+    clocks: Clocks,
+    timeouts: SourceTimeouts,
+    load: Callable[[], Any] | None,
+    find: Callable[[], str | None] | None,
+) -> SampleSource:
+    """Open NVML, or nvidia-smi where NVML is missing and was not asked for by name.
+
+    A driver that is installed but fails is no reason to give up: the source reports it and tries again.
+    """
+    from libra_plan.planner.telemetry.nvml import load_library
+    from libra_plan.planner.telemetry.nvml_source import NvmlSource
+    from libra_plan.planner.telemetry.smi import SmiSource, find_smi
+
+    node, why = socket.gethostname(), None
+    if name != "smi":
+        try:
+            source = NvmlSource((load or load_library)(), node, clocks, timeouts)
+        except (InputError, ImportError) as problem:
+            why = str(problem)
+        else:
+            why = source.absent()
+            if why is None:
+                return source
+            source.close()
+    if name == "nvml" or (find or find_smi)() is None:
+        raise InputError(
+            "the GPUs of this machine cannot be read",
+            got=why or "no nvidia-smi on PATH",
+            allowed="a machine with an NVIDIA driver",
+            way_out="run it on a GPU node, or name another --source: a recording, a URL, simulated",
+        )
+    return SmiSource(node, clocks, timeouts)

@@ -7,15 +7,27 @@ ranks, not with the lines.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
+from pathlib import Path
 
-from libra_plan.planner.telemetry.work_windows import Axis, WorkWindow
+from libra_plan.errors import InputError
+from libra_plan.planner.telemetry.readers import ReaderFacts, read_work
+from libra_plan.planner.telemetry.work_windows import ClockAxis, LeftOut, WorkWindow
+from libra_plan.profiles.counting import counted
+from libra_plan.profiles.physics import BALANCE
 
-__all__ = ["Ledger", "QueueLength", "RankTotal", "Rate"]
-
-_COUNTS = ("tokens", "samples", "episodes", "steps")
+__all__ = [
+    "Imbalance",
+    "Ledger",
+    "QueueLength",
+    "RankTotal",
+    "Rate",
+    "Throughput",
+    "imbalances",
+    "throughput",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +41,12 @@ class QueueLength:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """What a role did from `start_s` to `end_s` (seconds since 1970 where the recording says so).
+    """What a role did from `start_s` to `end_s` (seconds since 1970 where the recording has them).
 
-    Rates are those of all its data-parallel ranks together, per second of the time that was
-    recorded (`covered_s`); None where nothing was counted or no time passed. `idle` is the share of
-    that time its ranks waited, as the mean over ranks; `staleness` the mean over samples, in policy
-    versions. `duplicates` are windows of processes that hold a rank another one counts.
+    Rates are those of all its data-parallel ranks together, per second of the time that was recorded
+    (`covered_s`); None where nothing was counted or no time passed. `idle` is the share of that time
+    its ranks waited, as the mean over ranks; `staleness` the mean over samples, in policy versions.
+    `duplicates` are windows of processes that hold a rank another one counts.
     """
 
     task: str
@@ -56,7 +68,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class RankTotal:
-    """What one data-parallel rank did over all that was recorded; None: never counted, or never told."""
+    """What one data-parallel rank did over all that was recorded; None: never counted or timed."""
 
     dp_rank: int
     covered_s: float
@@ -65,68 +77,167 @@ class RankTotal:
     samples: float | None
 
 
-class _Sums:
-    """What one data-parallel rank did in one stretch."""
+@dataclass(frozen=True, slots=True)
+class Imbalance:
+    """Counts of a role that cannot all be true: a stable code, whose they are, and a sentence."""
 
-    __slots__ = ("counted", "counts", "covered_s", "stale", "stale_weight", "stalest", "waited_s", "waits")
+    code: str
+    task: str
+    role: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Throughput:
+    """What every role gets done: in all, by stretch, and what does not add up or was left out."""
+
+    totals: tuple[Rate, ...]
+    stretches: tuple[Rate, ...]
+    unbalanced: tuple[Imbalance, ...]
+    left_out: tuple[LeftOut, ...]
+
+    def to_prometheus(self) -> str:
+        """Return the newest rates as metrics, for a node exporter's textfile collector."""
+        from libra_plan.planner.telemetry.exposition import rates_as_metrics
+
+        return rates_as_metrics(self.stretches)
+
+
+def throughput(
+    recordings: Iterable[Path | str],
+    *,
+    reader: str = "counter",
+    task: str = "",
+    gpus: int | None = None,
+    samples: int | None = None,
+    every_s: float = 60.0,
+) -> Throughput:
+    """Add up what every role gets done: tokens, samples and steps a second, waiting, queues, staleness.
+
+    Parameters
+    ----------
+    recordings
+        Files, or folders that counters write to.
+    reader
+        `counter` for `libra_plan.counter`, or whose metrics the files hold: `verl`, `nemo-rl`, `slime`,
+        `vllm`.
+    task, gpus, samples
+        What a log may not say: the task, the GPUs of the run, the samples of a step.
+    every_s
+        Length of a stretch in seconds.
+
+    Returns
+    -------
+    Throughput
+        Rates over all that was recorded and by stretch. What is unknown is None.
+
+    Raises
+    ------
+    InputError
+        There is no recording, or no window of it could be read.
+
+    Examples
+    --------
+    >>> for rate in throughput(["run/telemetry"]).totals:  # doctest: +SKIP
+    ...     print(rate.task, rate.role, rate.tokens_per_s)
+    """
+    left_out: list[LeftOut] = []
+    ledger = Ledger(every_s)
+    paths = [Path(path) for path in recordings]
+    windows = read_work(paths, reader, ReaderFacts(task, gpus, samples), left_out)
+    unbalanced = tuple(imbalances(ledger.adding(windows)))
+    totals = tuple(ledger.totals())
+    if not totals:
+        first = f"first: {left_out[0].where}: {left_out[0].reason}" if left_out else "record for longer"
+        raise InputError(
+            "no window could be read",
+            got=counted(len(left_out), "line was", "lines were") + " left out" if left_out else "no line",
+            way_out=first,
+        )
+    return Throughput(totals, tuple(ledger.rates()), unbalanced, tuple(left_out))
+
+
+class _Sums:
+    """What one data-parallel rank did in one stretch; counts and waits are None until there are any."""
+
+    __slots__ = ("counts", "covered_s", "stale", "stale_weight", "stalest", "waited_s")
 
     def __init__(self) -> None:
-        self.counts = [0.0, 0.0, 0.0, 0.0]
-        self.counted = 0  # one bit a count
-        self.covered_s = self.waited_s = self.stale = self.stale_weight = 0.0
-        self.stalest = -1.0
-        self.waits = False
+        self.counts: list[float | None] = [None, None, None, None]
+        self.waited_s: float | None = None
+        self.stalest: float | None = None
+        self.covered_s = self.stale = self.stale_weight = 0.0
 
     def add(self, window: WorkWindow, share: float) -> None:
         """Add a share of a window."""
-        counts = self.counts
-        if window.tokens is not None:
-            counts[0] += window.tokens * share
-            self.counted |= 1
-        if window.samples is not None:
-            counts[1] += window.samples * share
-            self.counted |= 2
-        if window.episodes is not None:
-            counts[2] += window.episodes * share
-            self.counted |= 4
-        if window.steps is not None:
-            counts[3] += window.steps * share
-            self.counted |= 8
-        length_s = window.length_s
+        counts, length_s = self.counts, window.length_s
+        done = (window.tokens, window.samples, window.episodes, window.steps)
+        for place, count in enumerate(done):
+            if count is not None:
+                counts[place] = (counts[place] or 0.0) + count * share
         self.covered_s += length_s * share
         if window.waiting_s is not None:
-            self.waited_s += min(window.waiting_s, length_s) * share
-            self.waits = True
+            self.waited_s = (self.waited_s or 0.0) + min(window.waiting_s, length_s) * share
         if window.staleness is not None:
             weight = (window.samples or 1.0) * share
             self.stale += window.staleness * weight
             self.stale_weight += weight
-            self.stalest = max(self.stalest, window.staleness if window.stalest is None else window.stalest)
+            stalest = window.staleness if window.stalest is None else window.stalest
+            self.stalest = max(self.stalest or 0.0, stalest)
+
+
+def _total(values: Iterable[float | None]) -> float | None:
+    """Add the known values; None where none is known."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
 
 
 _Queue = tuple[float, float, float]
 """When it was looked at last, how long it was then, and the longest it was."""
+_Stretch = dict[int, _Sums]
+"""The sums of each rank in a stretch."""
 
 
 @dataclass
 class _Role:
     sums: dict[tuple[int, int], _Sums] = field(default_factory=dict)  # (stretch, rank)
     queues: dict[int, dict[str, _Queue]] = field(default_factory=dict)  # by stretch
-    held: dict[int, list[list[float]]] = field(default_factory=dict)  # rank: [source, start, end]
+    held: dict[int, dict[str, list[float]]] = field(default_factory=dict)  # rank: source: [start, end]
     duplicates: int = 0
+
+    def stretches(self) -> Iterator[tuple[int, _Stretch]]:
+        """Yield the stretches in order."""
+        for stretch, group in groupby(sorted(self.sums), key=lambda key: key[0]):
+            yield stretch, {rank: self.sums[stretch, rank] for _, rank in group}
+
+    def is_held(self, window: WorkWindow, start_s: float, end_s: float) -> bool:
+        """Whether another process counts the rank in the middle of this window; else note this one."""
+        spans = self.held.setdefault(window.dp_rank, {})
+        middle_s = (start_s + end_s) / 2
+        for source, (from_s, to_s) in spans.items():
+            if source != window.source and from_s <= middle_s <= to_s:
+                return True
+        own = spans.setdefault(window.source, [start_s, end_s])
+        own[0], own[1] = min(own[0], start_s), max(own[1], end_s)
+        return False
 
 
 class Ledger:
-    """Takes windows in any order of processes, and gives rates over stretches of `every_s` seconds.
+    """Takes windows in any order of processes, and returns rates over stretches of `every_s` seconds.
 
     Stretches are those of the axis that all clocks are put on.
     """
 
     def __init__(self, every_s: float = 60.0) -> None:
         self._every_s = every_s
-        self._axis = Axis()
-        self._sources: dict[str, int] = {}
+        self._axis = ClockAxis()
         self._roles: dict[tuple[str, str], _Role] = {}
+
+    def adding(self, windows: Iterable[WorkWindow]) -> Iterator[WorkWindow]:
+        """Add windows while they pass through."""
+        for window in windows:
+            self.add(window)
+            yield window
 
     def add(self, window: WorkWindow) -> None:
         """Add a window, unless another process counts the same rank at that time."""
@@ -135,79 +246,60 @@ class Ledger:
             role = self._roles[window.task, window.role] = _Role()
         end_s = self._axis.end_s(window)
         start_s = end_s - window.length_s
-        source = self._sources.setdefault(window.source, len(self._sources))
-        if _is_held(role.held.setdefault(window.dp_rank, []), source, start_s, end_s):
+        if role.is_held(window, start_s, end_s):
             role.duplicates += 1
             return
-        self._spread(role, window, start_s, end_s)
-
-    def _spread(self, role: _Role, window: WorkWindow, start_s: float, end_s: float) -> None:
-        first, last = int(start_s // self._every_s), math.ceil(end_s / self._every_s) - 1
+        every_s = self._every_s
+        first, last = int(start_s // every_s), math.ceil(end_s / every_s) - 1
         for stretch in range(first, last + 1):
             sums = role.sums.get((stretch, window.dp_rank))
             if sums is None:
                 sums = role.sums[stretch, window.dp_rank] = _Sums()
-            if first == last:
-                sums.add(window, 1.0)
-            else:
-                inside = min(end_s, (stretch + 1) * self._every_s) - max(start_s, stretch * self._every_s)
-                sums.add(window, inside / (end_s - start_s))
-        if window.queues:
-            _note_queues(role.queues.setdefault(last, {}), window, end_s)
+            inside_s = min(end_s, (stretch + 1) * every_s) - max(start_s, stretch * every_s)
+            sums.add(window, 1.0 if first == last else inside_s / (end_s - start_s))
+        queues = role.queues.setdefault(last, {}) if window.queues else {}
+        for name, length in window.queues.items():
+            then_s, newest, longest = queues.get(name, (end_s, length, 0.0))
+            longest = max(longest, window.longest.get(name, length))
+            queues[name] = (end_s, length, longest) if end_s >= then_s else (then_s, newest, longest)
 
     def rates(self) -> Iterator[Rate]:
-        """Give the rates of every role and stretch in which something was recorded, in order."""
-        for (task, name), role in sorted(self._roles.items()):
-            for stretch, sums in _stretches(role):
-                start_s = stretch * self._every_s
-                queues = role.queues.get(stretch, {})
-                yield _rate(task, name, start_s, start_s + self._every_s, [sums], _lengths([queues]), 0)
+        """Yield the rates of every role and stretch in which something was recorded, in order."""
+        for key, role in sorted(self._roles.items()):
+            for stretch, sums in role.stretches():
+                begin_s = stretch * self._every_s
+                queues = _queue_lengths([role.queues.get(stretch, {})])
+                yield _rate(key, (begin_s, begin_s + self._every_s), [sums], queues, 0)
 
     def totals(self) -> Iterator[Rate]:
-        """Give the rate of every role over all that was recorded."""
-        for (task, name), role in sorted(self._roles.items()):
-            stretches = list(_stretches(role))
-            if not stretches:
-                continue
-            start_s, end_s = stretches[0][0] * self._every_s, (stretches[-1][0] + 1) * self._every_s
-            queues = _lengths([queues for _, queues in sorted(role.queues.items())])
-            sums = [each for _, each in stretches]
-            yield _rate(task, name, start_s, end_s, sums, queues, role.duplicates)
+        """Yield the rate of every role over all that was recorded."""
+        for key, role in sorted(self._roles.items()):
+            stretches = list(role.stretches())
+            if stretches:
+                span = (stretches[0][0] * self._every_s, (stretches[-1][0] + 1) * self._every_s)
+                queues = _queue_lengths([queues for _, queues in sorted(role.queues.items())])
+                yield _rate(key, span, [sums for _, sums in stretches], queues, role.duplicates)
 
     def ranks(self) -> Iterator[tuple[str, str, tuple[RankTotal, ...]]]:
-        """Give task, role and the totals of each of its ranks."""
+        """Yield task, role and the totals of each of its ranks."""
         for (task, name), role in sorted(self._roles.items()):
             of: dict[int, list[_Sums]] = {}
             for (_, rank), sums in role.sums.items():
                 of.setdefault(rank, []).append(sums)
-            yield task, name, tuple(_rank_total(rank, of[rank]) for rank in sorted(of))
+            totals = (
+                RankTotal(
+                    rank,
+                    sum(sums.covered_s for sums in every),
+                    _total(sums.waited_s for sums in every),
+                    _total(sums.counts[0] for sums in every),
+                    _total(sums.counts[1] for sums in every),
+                )
+                for rank, every in sorted(of.items())
+            )
+            yield task, name, tuple(totals)
 
 
-def _rank_total(rank: int, every: list[_Sums]) -> RankTotal:
-    done = [
-        sum(sums.counts[place] for sums in every)
-        if any(sums.counted >> place & 1 for sums in every)
-        else None
-        for place in range(2)
-    ]
-    waited = sum(sums.waited_s for sums in every) if any(sums.waits for sums in every) else None
-    return RankTotal(rank, sum(sums.covered_s for sums in every), waited, *done)
-
-
-def _stretches(role: _Role) -> Iterator[tuple[int, dict[int, _Sums]]]:
-    """Give the stretches in order, each with the sums of its ranks."""
-    for stretch, group in groupby(sorted(role.sums), key=lambda key: key[0]):
-        yield stretch, {rank: role.sums[stretch, rank] for _, rank in group}
-
-
-def _note_queues(queues: dict[str, _Queue], window: WorkWindow, end_s: float) -> None:
-    for name, length in window.queues.items():
-        then, last, longest = queues.get(name, (end_s, length, 0.0))
-        most = max(longest, window.longest.get(name, length))
-        queues[name] = (end_s, length, most) if end_s >= then else (then, last, most)
-
-
-def _lengths(by_stretch: list[dict[str, _Queue]]) -> tuple[QueueLength, ...]:
+def _queue_lengths(by_stretch: Iterable[Mapping[str, _Queue]]) -> tuple[QueueLength, ...]:
     """Join queues over stretches in order: the last length, and the longest."""
     found: dict[str, QueueLength] = {}
     for queues in by_stretch:
@@ -217,58 +309,59 @@ def _lengths(by_stretch: list[dict[str, _Queue]]) -> tuple[QueueLength, ...]:
     return tuple(found[name] for name in sorted(found))
 
 
-def _is_held(spans: list[list[float]], source: int, start_s: float, end_s: float) -> bool:
-    """Tell whether another process counts the rank in the middle of this window; else note it."""
-    own = None
-    middle = (start_s + end_s) / 2
-    for span in spans:
-        if span[0] == source:
-            own = span
-        elif span[1] <= middle <= span[2]:
-            return True
-    if own is None:
-        spans.append([source, start_s, end_s])
-    else:
-        own[1], own[2] = min(own[1], start_s), max(own[2], end_s)
-    return False
-
-
 def _rate(
-    task: str,
-    role: str,
-    start_s: float,
-    end_s: float,
-    stretches: list[dict[int, _Sums]],
+    key: tuple[str, str],
+    span: tuple[float, float],
+    stretches: Sequence[_Stretch],
     queues: tuple[QueueLength, ...],
     duplicates: int,
 ) -> Rate:
     """Join ranks and stretches: ranks work side by side, stretches one after the other."""
     every = [sums for stretch in stretches for sums in stretch.values()]
+    ranks = {rank for stretch in stretches for rank in stretch}
     covered_s = sum(max(sums.covered_s for sums in stretch.values()) for stretch in stretches)
     rank_s = sum(sums.covered_s for sums in every)
-    rates: list[float | None] = []
-    for place in range(len(_COUNTS)):
-        counted = any(sums.counted >> place & 1 for sums in every)
-        done = sum(sums.counts[place] for sums in every)
-        rates.append(done / covered_s if counted and covered_s > 0 else None)
-    ranks = {rank for stretch in stretches for rank in stretch}
-    steps = rates[3]
+    done = [_total(sums.counts[place] for sums in every) for place in range(4)]
+    rates = [None if count is None or covered_s <= 0 else count / covered_s for count in done]
+    waited_s = _total(sums.waited_s for sums in every)
     weight = sum(sums.stale_weight for sums in every)
-    waits = any(sums.waits for sums in every)
     return Rate(
-        task,
-        role,
-        start_s,
-        end_s,
-        len(ranks),
-        covered_s,
-        rates[0],
-        rates[1],
-        rates[2],
-        None if steps is None else steps / len(ranks),  # all ranks take the same step together
-        sum(sums.waited_s for sums in every) / rank_s if waits and rank_s > 0 else None,
-        sum(sums.stale for sums in every) / weight if weight > 0 else None,
-        max((sums.stalest for sums in every if sums.stalest >= 0), default=None),
-        queues,
-        duplicates,
+        *key,
+        *span,
+        ranks=len(ranks),
+        covered_s=covered_s,
+        tokens_per_s=rates[0],
+        samples_per_s=rates[1],
+        episodes_per_s=rates[2],
+        steps_per_s=None if rates[3] is None else rates[3] / len(ranks),  # all ranks take a step together
+        idle=None if waited_s is None or rank_s <= 0 else waited_s / rank_s,
+        staleness=sum(sums.stale for sums in every) / weight if weight > 0 else None,
+        stalest=max((sums.stalest for sums in every if sums.stalest is not None), default=None),
+        queues=queues,
+        duplicates=duplicates,
     )
+
+
+def imbalances(windows: Iterable[WorkWindow]) -> Iterator[Imbalance]:
+    """Compare the tokens counted per step with those that batch and length imply.
+
+    A pass over whole sequences goes over batch × length tokens a step, a decoding step writes one per
+    sequence. Tokens that are a whole multiple of that were counted by every rank of a group (A053).
+    """
+    found: dict[tuple[str, str], tuple[float, float, float]] = {}  # tokens, passed over, written
+    for window in windows:
+        if window.tokens and window.steps and window.batch_sequences and window.seq_len_tokens:
+            tokens, passed, written = found.get((window.task, window.role), (0.0, 0.0, 0.0))
+            sequences = window.steps * window.batch_sequences
+            passed += sequences * window.seq_len_tokens
+            found[window.task, window.role] = (tokens + window.tokens, passed, written + sequences)
+    for (task, role), (tokens, passed, written) in sorted(found.items()):
+        if not (passed > 0 and written > 0):
+            continue  # so small that their products are 0
+        # padding may be counted or not: as much above as below
+        if not any(1 / BALANCE[1] <= ratio <= BALANCE[1] for ratio in (tokens / passed, tokens / written)):
+            ratio, whole = tokens / passed, round(tokens / passed)
+            text = f"tokens counted per step are {ratio:.3g} × batch_sequences × seq_len_tokens"
+            if whole >= 2 and abs(ratio / whole - 1) < 0.01:
+                text += f": counted {whole} times over, by every rank of a group?"
+            yield Imbalance("tokens-unbalanced", task, role, text)

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
         step_folder,
     )
     from libra_plan.planner.telemetry.counters import counter
+    from libra_plan.planner.telemetry.monitor import monitor
+    from libra_plan.planner.telemetry.summary import summarise_recording
+    from libra_plan.planner.telemetry.throughput import throughput
 
 __version__ = "0.1.0"
 
@@ -35,10 +38,13 @@ __all__ = [
     "counter",
     "fill_bins",
     "latest_complete",
+    "monitor",
     "recommend_batch",
     "report",
     "save_complete",
     "step_folder",
+    "summarise_recording",
+    "throughput",
 ]
 
 _HOMES = {
@@ -47,10 +53,13 @@ _HOMES = {
     "counter": "planner.telemetry.counters",
     "fill_bins": "models.packing",
     "latest_complete": "planner.runtime.worker",
+    "monitor": "planner.telemetry.monitor",
     "recommend_batch": "models.batch",
     "report": "planner.runtime.worker",
     "save_complete": "planner.runtime.worker",
     "step_folder": "planner.runtime.worker",
+    "summarise_recording": "planner.telemetry.summary",
+    "throughput": "planner.telemetry.throughput",
 }
 """The module of each public name. A new name is added here, to `__all__` and to the imports above."""
 

@@ -20,8 +20,12 @@ Everything else that escapes is a defect of ours: traceback, exit code 1.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import errno
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 __all__ = [
     "ClusterError",
@@ -38,6 +42,7 @@ __all__ = [
     "Where",
     "WorkloadError",
     "few",
+    "writing",
 ]
 
 
@@ -150,3 +155,20 @@ def few(names: Sequence[str], most: int = 20, joiner: str = ", ") -> str:
     """Join at most so many names, and count those left out."""
     left = len(names) - most
     return joiner.join(names[:most]) + (f" and {left} more" if left > 0 else "")
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn the operating system's refusal to write at `path` into an InputError that names it."""
+    try:
+        yield
+    except OSError as problem:
+        if problem.errno == errno.EPIPE:
+            raise
+        refused = path if problem.filename is None else problem.filename
+        raise InputError(
+            "cannot write there",
+            got=problem.strerror or problem,
+            way_out="name a folder that you may write to and that has room",
+            where=Where(os.fsencode(refused).decode("utf-8", "replace")),
+        ) from None

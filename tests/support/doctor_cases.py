@@ -12,8 +12,8 @@ from libra_plan.planner.doctor.fold import SampleFold
 from libra_plan.planner.doctor.placement import Holder, Placement
 from libra_plan.planner.doctor.tracks import MovedTask
 from libra_plan.planner.doctor.work import WorkFold
-from libra_plan.planner.telemetry.reader import Played
-from libra_plan.planner.telemetry.sample import GpuDetails, GpuSample, HostSample, Sample
+from libra_plan.planner.telemetry.recording import RecordedSample
+from libra_plan.planner.telemetry.sample import GpuDetails, GpuSample, HostSample, NodeSample
 from libra_plan.planner.telemetry.work_windows import WorkWindow
 
 UTC_S = 1.7e9
@@ -50,13 +50,13 @@ def play(
     host: Callable[[float], HostSample | None] = lambda at_s: computer(),
     node: str = "node0",
     every_s: float = 5.0,
-) -> Iterator[Played]:
+) -> Iterator[RecordedSample]:
     """Play looks at a node; `look` and `host` say what is seen at a second."""
     for number in range(int(seconds / every_s) + 1):
         at_s = number * every_s
-        yield Played(
+        yield RecordedSample(
             "run",
-            Sample(
+            NodeSample(
                 node=node,
                 taken_utc=stamp(UTC_S + at_s),
                 monotonic_s=at_s,
@@ -105,7 +105,7 @@ def placed(couplings: dict[str, str] | None = None, **roles: Iterable[int]) -> P
 
 
 def evidence_of(
-    played: Iterable[Played] = (),
+    played: Iterable[RecordedSample] = (),
     windows: Iterable[WorkWindow] = (),
     placement: Placement | None = None,
     moves: list[MovedTask] | None = None,

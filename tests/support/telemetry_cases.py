@@ -9,7 +9,7 @@ from typing import Any
 from fake_nvml import Hands
 
 from libra_plan.planner.telemetry.recording import SCHEMA_VERSION, Header, Recorder, Retention
-from libra_plan.planner.telemetry.sample import GpuDetails, GpuSample, HostSample, ProcessUse, Sample
+from libra_plan.planner.telemetry.sample import GpuDetails, GpuSample, HostSample, NodeSample, ProcessUse
 from libra_plan.planner.telemetry.sources import Clocks
 
 DATA = Path(__file__).parents[1] / "data" / "telemetry"
@@ -41,9 +41,9 @@ def gpu(index: int = 0, utilization: float | None = 50.0, **more: Any) -> GpuSam
 
 def sample(
     at_s: float, *gpus: GpuSample, node: str = "node0", utc_s: float | None = None, **more: Any
-) -> Sample:
+) -> NodeSample:
     """Give a sample taken `at_s` seconds on the monotonic clock."""
-    return Sample(
+    return NodeSample(
         node=node,
         taken_utc=stamp(1.7e9 + at_s if utc_s is None else utc_s),
         monotonic_s=at_s,

@@ -16,7 +16,7 @@ from libra_plan.planner.simulate.fit.watched import add_monitor
 from libra_plan.planner.simulate.fit.windows import add_step, add_windows
 from libra_plan.planner.telemetry.readers import ReaderFacts, find_reader
 from libra_plan.planner.telemetry.recording import parts
-from libra_plan.planner.telemetry.work_windows import Rejected, believable, find_recordings, read_windows
+from libra_plan.planner.telemetry.work_windows import LeftOut, believable, find_recordings, read_windows
 from libra_plan.profiles.document import shown
 from libra_plan.profiles.importers.records import Source, read_source
 from libra_plan.profiles.switch_costs import read_switch_costs
@@ -87,7 +87,7 @@ def _kind(path: Path) -> str:
 
 
 def _counter(path: Path, into: Recorded, facts: ReaderFacts) -> None:
-    rejected: list[Rejected] = []
+    rejected: list[LeftOut] = []
     windows = read_windows(find_recordings([path]), rejected)
     named = (msgspec.structs.replace(w, task=w.task or facts.task) for w in windows)
     add_windows(named, into, shown(path.name))
@@ -96,7 +96,7 @@ def _counter(path: Path, into: Recorded, facts: ReaderFacts) -> None:
 
 def _log(name: str) -> Callable[[Path, Recorded, ReaderFacts], None]:
     def read(path: Path, into: Recorded, facts: ReaderFacts) -> None:
-        reader, rejected = find_reader(name), list[Rejected]()
+        reader, rejected = find_reader(name), list[LeftOut]()
         source = read_source(path, reader.endings)
         windows = reader.read(Source(source.path, source.texts, source.sha256), facts, rejected)
         add_windows(believable(windows, rejected), into, shown(path.name))
@@ -105,7 +105,7 @@ def _log(name: str) -> Callable[[Path, Recorded, ReaderFacts], None]:
     return read
 
 
-def _note(into: Recorded, rejected: list[Rejected]) -> None:
+def _note(into: Recorded, rejected: list[LeftOut]) -> None:
     into.left_out += [f"{each.where}: {each.reason}" for each in rejected]
 
 

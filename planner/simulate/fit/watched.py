@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from libra_plan.planner.simulate.fit.recorded import Recorded
-from libra_plan.planner.telemetry.reader import Playback
+from libra_plan.planner.telemetry.recording import Playback
 from libra_plan.planner.telemetry.sample import GpuState
 
 __all__ = ["add_monitor"]

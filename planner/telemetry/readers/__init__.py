@@ -1,16 +1,27 @@
-"""Readers of metrics that trainers and engines write anyway, so that nobody need touch a loop.
+"""Readers of metrics that trainers and engines write anyway, so that nobody need change a loop.
 
 A new one is a module with a `READER` and a line in `READERS`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
 from libra_plan.errors import InputError
 from libra_plan.planner.telemetry.readers import nemo_rl, slime, verl, vllm
 from libra_plan.planner.telemetry.readers.base import Reader, ReaderFacts
+from libra_plan.planner.telemetry.work_windows import (
+    LeftOut,
+    WorkWindow,
+    believable,
+    find_recordings,
+    read_windows,
+)
 from libra_plan.profiles import wording
+from libra_plan.profiles.importers.records import Source, read_source
 
-__all__ = ["READERS", "Reader", "ReaderFacts", "find_reader"]
+__all__ = ["READERS", "Reader", "ReaderFacts", "find_reader", "read_work"]
 
 READERS: dict[str, Reader] = {
     each.name: each for each in (verl.READER, nemo_rl.READER, slime.READER, vllm.READER)
@@ -18,7 +29,7 @@ READERS: dict[str, Reader] = {
 
 
 def find_reader(name: str) -> Reader:
-    """Give the reader of a name, or refuse with the names there are."""
+    """Return the reader of a name; raise an InputError that lists the names there are."""
     if name not in READERS:
         raise InputError(
             "no such reader",
@@ -27,3 +38,17 @@ def find_reader(name: str) -> Reader:
             way_out=wording.did_you_mean(name, READERS),
         )
     return READERS[name]
+
+
+def read_work(
+    paths: Sequence[Path], reader: str, facts: ReaderFacts, left_out: list[LeftOut]
+) -> Iterator[WorkWindow]:
+    """Read windows of our counters (`counter`), or of another program's metrics."""
+    if reader == "counter":
+        yield from read_windows(find_recordings(paths), left_out)
+        return
+    found = find_reader(reader)
+    sources = [read_source(path, found.endings) for path in paths]
+    texts = tuple(text for each in sources for text in each.texts)  # one run: steps go on over files
+    source = Source(sources[0].path, texts, sources[0].sha256)
+    yield from believable(found.read(source, facts, left_out), left_out)

@@ -1,8 +1,8 @@
 """What every reader is made of, and how a step's log becomes windows of its roles.
 
 A trainer logs one record a step: how long the step took and how long each stage of it. Steps are
-laid end to end, since few logs say when they were. Of every role there is one window a step, as long
-as the step; what is left of it beside the role's own stage is waiting.
+laid end to end, since few logs say when they were. Each role has one window a step, as long as the
+step; the rest of it beside the role's own stage is waiting.
 """
 
 from __future__ import annotations
@@ -11,22 +11,31 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from libra_plan.errors import InputError
-from libra_plan.planner.telemetry.work_windows import Rejected, WorkWindow
-from libra_plan.profiles.importers.records import Record, Source
+from libra_plan.planner.telemetry.work_windows import LeftOut, WorkWindow
+from libra_plan.profiles.importers.records import Record, Source, records
 
-__all__ = ["Reader", "ReaderFacts", "StageTime", "StepLog", "step_windows"]
+__all__ = [
+    "Reader",
+    "ReaderFacts",
+    "StageTime",
+    "StepLog",
+    "records_reader",
+    "stages_of",
+    "step_windows",
+    "wait_of",
+]
 
 
 @dataclass(frozen=True)
 class ReaderFacts:
-    """What a log does not say: the task, GPUs that its rates per GPU are of, samples of a step."""
+    """What a log may not say: the task, the GPUs of the run, the samples of a step."""
 
     task: str = ""
     gpus: int | None = None
     samples: int | None = None
 
     def demand_gpus(self, what: str) -> int:
-        """Give the GPUs, or say what they are needed for."""
+        """Return the GPUs; raise an InputError that says what they are needed for."""
         if self.gpus is None:
             raise InputError(
                 f"{what} gives tokens only as a rate per GPU",
@@ -39,12 +48,12 @@ class ReaderFacts:
 
 @dataclass(frozen=True)
 class Reader:
-    """A reader by name: what it reads, the files it lies in, and how."""
+    """A reader by name: what it reads, the endings of its files, and how."""
 
     name: str
     summary: str
     endings: tuple[str, ...]
-    read: Callable[[Source, ReaderFacts, list[Rejected]], Iterator[WorkWindow]]
+    read: Callable[[Source, ReaderFacts, list[LeftOut]], Iterator[WorkWindow]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +67,7 @@ class StageTime:
 
 @dataclass(frozen=True, kw_only=True)
 class StepLog:
-    """A step as a log has it. `waits` are seconds a role says it waited, beside its own stage."""
+    """A step as a log has it. `waits` are the seconds a role states it waited, beside its own stage."""
 
     where: str
     step_s: float
@@ -69,16 +78,35 @@ class StepLog:
     waits: Mapping[str, float] = field(default_factory=dict)
 
 
-def step_windows(steps: Iterator[StepLog], task: str, rejected: list[Rejected]) -> Iterator[WorkWindow]:
-    """Lay steps end to end and give a window for each role of each."""
+def records_reader(
+    name: str, summary: str, step: Callable[[Record, ReaderFacts], StepLog | None], needs: str
+) -> Reader:
+    """Build a reader of JSON lines or CSV with one record a step; one without a step `needs` the key."""
+
+    def read(source: Source, facts: ReaderFacts, left_out: list[LeftOut]) -> Iterator[WorkWindow]:
+        return step_windows(steps(source, facts, left_out), facts.task, left_out)
+
+    def steps(source: Source, facts: ReaderFacts, left_out: list[LeftOut]) -> Iterator[StepLog]:
+        for record in records(source):
+            found = step(record, facts)
+            if found is None:
+                left_out.append(LeftOut(record.where, f"no {needs}"))
+            else:
+                yield found
+
+    return Reader(name, summary, (".jsonl", ".csv", ".json"), read)
+
+
+def step_windows(steps: Iterator[StepLog], task: str, left_out: list[LeftOut]) -> Iterator[WorkWindow]:
+    """Lay steps end to end and yield a window for each role of each."""
     at_s = 0.0
     for step in steps:
         if not step.step_s > 0:
-            rejected.append(Rejected(step.where, f"the step took {step.step_s:g} s"))
+            left_out.append(LeftOut(step.where, f"the step took {step.step_s:g} s"))
             continue
         start_s, at_s = at_s, at_s + step.step_s
         for stage in step.stages:
-            waited = step.waits.get(stage.role, max(step.step_s - stage.seconds, 0.0))
+            waited_s = step.waits.get(stage.role, max(step.step_s - stage.seconds, 0.0))
             yield WorkWindow(
                 start_s=start_s,
                 end_s=at_s,
@@ -89,18 +117,32 @@ def step_windows(steps: Iterator[StepLog], task: str, rejected: list[Rejected]) 
                 tokens=stage.tokens,
                 samples=step.samples,
                 steps=1.0,
-                waiting_s=min(waited, step.step_s),
+                waiting_s=min(waited_s, step.step_s),
                 queues=dict(step.queues),
                 longest=dict(step.queues),
                 staleness=step.staleness,
             )
 
 
-def seconds_of(record: Record, roles: Mapping[str, str]) -> dict[str, float]:
-    """Give the seconds of each role of which a record has a key, the first of them."""
+def stages_of(
+    record: Record, roles: Mapping[str, str], tokens: float | None, generated: float | None
+) -> tuple[StageTime, ...]:
+    """Return the stage of each role of which a record has a key, the first of them.
+
+    A rollout goes over the tokens it generates, every other role over all of them.
+    """
     found: dict[str, float] = {}
     for key, role in roles.items():
         seconds = record.positive(key)
         if seconds is not None:
             found.setdefault(role, seconds)
-    return found
+    return tuple(
+        StageTime(role, seconds, generated if role == "rollout" else tokens)
+        for role, seconds in found.items()
+    )
+
+
+def wait_of(record: Record, *keys: str) -> dict[str, float]:
+    """Return the actor's waiting time, where the record states one."""
+    waited_s = record.number(*keys)
+    return {} if waited_s is None else {"actor": waited_s}

@@ -15,8 +15,15 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from libra_plan.planner.telemetry.readers.base import Reader, ReaderFacts, StageTime, StepLog, step_windows
-from libra_plan.planner.telemetry.work_windows import Rejected, WorkWindow
+from libra_plan.planner.telemetry.readers.base import (
+    Reader,
+    ReaderFacts,
+    StageTime,
+    StepLog,
+    step_windows,
+    wait_of,
+)
+from libra_plan.planner.telemetry.work_windows import LeftOut, WorkWindow
 from libra_plan.profiles.importers.records import Record, Source, json_records
 
 __all__ = ["READER"]
@@ -26,28 +33,28 @@ _NO_NUMBER = re.compile(r"(?<![\w'])-?(?:nan|inf)\b")
 _TRAIN, _STEP = "perf/actor_train_time", "perf/step_time"
 
 
-def _read(source: Source, facts: ReaderFacts, rejected: list[Rejected]) -> Iterator[WorkWindow]:
-    steps = (_step(record, facts) for record in _whole_steps(source, rejected))
-    return step_windows(steps, facts.task, rejected)
+def _read(source: Source, facts: ReaderFacts, left_out: list[LeftOut]) -> Iterator[WorkWindow]:
+    steps = (_step(record, facts) for record in _whole_steps(source, left_out))
+    return step_windows(steps, facts.task, left_out)
 
 
-def _whole_steps(source: Source, rejected: list[Rejected]) -> Iterator[Record]:
+def _whole_steps(source: Source, left_out: list[LeftOut]) -> Iterator[Record]:
     """Join what was logged of each rollout; one that was not trained on yet is left out."""
     joined: dict[int, dict[str, Any]] = {}
     places: dict[int, str] = {}
     for name, text in source.texts:
-        for number, where, fields in _logged(name, text, rejected):
+        for number, where, fields in _logged(name, text, left_out):
             joined.setdefault(number, {}).update(fields)
             places[number] = where
     for number in sorted(joined):
         record = Record(places[number], joined[number])
         if record.number(_STEP) is None:
-            rejected.append(Rejected(places[number], f"rollout {number} has no {_STEP}"))
+            left_out.append(LeftOut(places[number], f"rollout {number} has no {_STEP}"))
         else:
             yield record
 
 
-def _logged(name: str, text: str, rejected: list[Rejected]) -> Iterator[tuple[int, str, dict[str, Any]]]:
+def _logged(name: str, text: str, left_out: list[LeftOut]) -> Iterator[tuple[int, str, dict[str, Any]]]:
     if name.endswith((".jsonl", ".json")):
         for number, record in enumerate(json_records(name, text)):
             step = record.number("rollout/step", "step")
@@ -63,7 +70,7 @@ def _logged(name: str, text: str, rejected: list[Rejected]) -> Iterator[tuple[in
         except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
             fields = None
         if not isinstance(fields, dict):
-            rejected.append(Rejected(where, "not a dictionary of numbers"))
+            left_out.append(LeftOut(where, "not a dictionary of numbers"))
             continue
         yield int(found[1]), where, fields
 
@@ -74,9 +81,9 @@ def _step(record: Record, facts: ReaderFacts) -> StepLog:
     rate = record.positive("perf/actor_train_tok_per_s")
     tokens = rate * train_s if rate and train_s else None
     mean, response = record.positive("rollout/total_lengths"), record.positive("rollout/response_lengths")
-    samples = (
-        float(facts.samples) if facts.samples is not None else tokens / mean if tokens and mean else None
-    )
+    samples = None if facts.samples is None else float(facts.samples)
+    if samples is None and tokens and mean:
+        samples = tokens / mean
     generated = response * samples if response and samples else None
     per_gpu = record.positive("perf/tokens_per_gpu_per_sec")
     if generated is None and per_gpu and rollout_s and facts.gpus is not None:
@@ -87,14 +94,13 @@ def _step(record: Record, facts: ReaderFacts) -> StepLog:
         ("old-log-prob", record.positive("perf/log_probs_time"), tokens),
         ("reference", record.positive("perf/ref_log_probs_time"), tokens),
     )
-    waited = record.number("perf/train_wait_time")
     return StepLog(
         where=record.where,
         step_s=step_s,
         stages=tuple(StageTime(role, seconds, count) for role, seconds, count in stages if seconds),
         samples=samples,
         staleness=record.number("rollout/fully_async/avg_staleness"),
-        waits={} if waited is None else {"actor": waited},
+        waits=wait_of(record, "perf/train_wait_time"),
     )
 
 

@@ -9,22 +9,12 @@ lengths. Its `idle_ratio`s are not read: they hold the last pause of a version o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from libra_plan.planner.telemetry.readers.base import (
-    Reader,
-    ReaderFacts,
-    StageTime,
-    StepLog,
-    seconds_of,
-    step_windows,
-)
-from libra_plan.planner.telemetry.work_windows import Rejected, WorkWindow
-from libra_plan.profiles.importers.records import Record, Source, records
+from libra_plan.planner.telemetry.readers.base import ReaderFacts, StepLog, records_reader, stages_of, wait_of
+from libra_plan.profiles.importers.records import Record
 
 __all__ = ["READER"]
 
-ROLES = {
+_ROLES = {
     "timing_s/update_actor": "actor",
     "timing_s/gen": "rollout",
     "timing_s/old_log_prob": "old-log-prob",
@@ -39,50 +29,28 @@ _QUEUES = {
 }
 
 
-def _read(source: Source, facts: ReaderFacts, rejected: list[Rejected]) -> Iterator[WorkWindow]:
-    return step_windows(_steps(source, facts, rejected), facts.task, rejected)
-
-
-def _steps(source: Source, facts: ReaderFacts, rejected: list[Rejected]) -> Iterator[StepLog]:
-    for record in records(source):
-        data = record.fields.get("data")
-        flat = Record(record.where, data) if isinstance(data, dict) else record
-        step = _step(flat, facts)
-        if step is None:
-            rejected.append(Rejected(record.where, "no timing_s/step or perf/time_per_step"))
-        else:
-            yield step
-
-
 def _step(record: Record, facts: ReaderFacts) -> StepLog | None:
+    data = record.fields.get("data")
+    record = Record(record.where, data) if isinstance(data, dict) else record
     step_s = record.number("timing_s/step", "perf/time_per_step")
     if step_s is None:
         return None
     tokens = record.positive("perf/total_num_tokens")
-    responses, samples = record.positive("response_length/mean"), _samples(record, facts, tokens)
-    generated = responses * samples if responses and samples else None
-    stages = tuple(
-        StageTime(role, seconds, generated if role == "rollout" else tokens)
-        for role, seconds in seconds_of(record, ROLES).items()
-    )
-    queues = {name: length for key, name in _QUEUES.items() if (length := record.number(key)) is not None}
-    waited = record.number("fully_async/total_wait_time")
+    prompt, response = record.positive("prompt_length/mean"), record.positive("response_length/mean")
+    samples = None if facts.samples is None else float(facts.samples)
+    if samples is None and tokens and prompt and response:
+        samples = tokens / (prompt + response)
+    generated = response * samples if response and samples else None
     return StepLog(
         where=record.where,
         step_s=step_s,
-        stages=stages,
+        stages=stages_of(record, _ROLES, tokens, generated),
         samples=samples,
-        queues=queues,
-        waits={} if waited is None else {"actor": waited},
+        queues={name: length for key, name in _QUEUES.items() if (length := record.number(key)) is not None},
+        waits=wait_of(record, "fully_async/total_wait_time"),
     )
 
 
-def _samples(record: Record, facts: ReaderFacts, tokens: float | None) -> float | None:
-    """Give the samples of a step: as stated, else tokens over the mean length."""
-    if facts.samples is not None:
-        return float(facts.samples)
-    prompt, response = record.positive("prompt_length/mean"), record.positive("response_length/mean")
-    return tokens / (prompt + response) if tokens and prompt and response else None
-
-
-READER = Reader("verl", "verl metrics, JSON lines or CSV", (".jsonl", ".csv", ".json"), _read)
+READER = records_reader(
+    "verl", "verl metrics, JSON lines or CSV", _step, "timing_s/step or perf/time_per_step"
+)

@@ -7,7 +7,7 @@ Names as in vLLM 0.9 to 0.12 (`vllm/v1/metrics/loggers.py`): counters
 `vllm:num_requests_running` and `vllm:num_requests_waiting`; sums of `vllm:request_prompt_tokens` and
 `vllm:request_generation_tokens`. A file is of one server, and every engine of every server is a
 data-parallel rank. A counter
-that fell was reset by a restart, and what it shows was done since.
+that fell was reset by a restart, and its value was done since.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from libra_plan.planner.telemetry.readers.base import Reader, ReaderFacts
-from libra_plan.planner.telemetry.work_windows import Rejected, WorkWindow
+from libra_plan.planner.telemetry.work_windows import LeftOut, WorkWindow
 from libra_plan.profiles.importers.records import Source
 
 __all__ = ["READER"]
@@ -29,37 +29,37 @@ Page = dict[tuple[int, str], float]
 """Values by engine and name, without the prefix; series that differ in other labels added up."""
 
 
-def _read(source: Source, facts: ReaderFacts, rejected: list[Rejected]) -> Iterator[WorkWindow]:
+def _read(source: Source, facts: ReaderFacts, left_out: list[LeftOut]) -> Iterator[WorkWindow]:
     ranks: dict[tuple[str, int], int] = {}
     for name, text in source.texts:
         before: tuple[float, Page] | None = None
-        for after in _sound_pages(name, text, rejected):
+        for after in _sound_pages(name, text, left_out):
             for engine in sorted({engine for engine, _ in after[1]}) if before is not None else ():
                 rank = ranks.setdefault((name, engine), len(ranks))
                 yield _window(facts.task, rank, engine, before or after, after)
             before = after
 
 
-def _sound_pages(name: str, text: str, rejected: list[Rejected]) -> Iterator[tuple[float, Page]]:
-    """Give the pages of a server in the order of time, without those that say nothing."""
+def _sound_pages(name: str, text: str, left_out: list[LeftOut]) -> Iterator[tuple[float, Page]]:
+    """Yield the pages of a server in the order of time, without those that hold no metrics."""
     latest = -math.inf
     for where, at_s, page_text in _pages(name, text):
         try:
             page = _page(page_text)
         except ValueError as problem:
-            rejected.append(Rejected(where, f"not a page of metrics: {problem}"))
+            left_out.append(LeftOut(where, f"not a page of metrics: {problem}"))
             continue
         if not page:
-            rejected.append(Rejected(where, f"no metric begins with {_PREFIX}: the engine was down"))
+            left_out.append(LeftOut(where, f"no metric begins with {_PREFIX}: the engine was down"))
         elif at_s <= latest:
-            rejected.append(Rejected(where, f"the clock went back, from {latest:g} to {at_s:g} s"))
+            left_out.append(LeftOut(where, f"the clock went back, from {latest:g} to {at_s:g} s"))
         else:
             latest = at_s
             yield at_s, page
 
 
 def _pages(name: str, text: str) -> Iterator[tuple[str, float, str]]:
-    """Give every page with where it begins and when it was fetched; a last one that is torn is left out."""
+    """Yield every page with where it begins and when it was fetched; a torn last one is left out."""
     at_s: float | None = None
     where, lines = "", list[str]()
     for number, line in enumerate(text.splitlines(), start=1):
@@ -75,7 +75,7 @@ def _pages(name: str, text: str) -> Iterator[tuple[str, float, str]]:
 
 
 def _page(text: str) -> Page:
-    """Read a page; ValueError when it is none."""
+    """Parse a page; raise a ValueError when it is none."""
     from prometheus_client.parser import text_string_to_metric_families
 
     page: Page = {}
@@ -119,12 +119,12 @@ def _window(
 
 
 def _grown(then: float | None, now: float) -> float:
-    """Give by how much a counter grew; one that fell, or is new, began at 0 within the window."""
+    """Return by how much a counter grew; one that fell, or is new, began at 0 within the window."""
     return now if then is None or now < then else now - then
 
 
 def _mean_context(delta: Mapping[str, float]) -> float | None:
-    """Give the mean context while decoding, tokens: prompt and half of what was written."""
+    """Return the mean context while decoding, tokens: prompt and half of what was written."""
     prompts, outputs = delta.get("request_prompt_tokens_sum"), delta.get("request_generation_tokens_sum")
     finished = delta.get("request_generation_tokens_count")
     if not finished or prompts is None or outputs is None:

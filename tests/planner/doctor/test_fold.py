@@ -11,8 +11,8 @@ from telemetry_cases import stamp
 
 from libra_plan.planner.doctor import Thresholds
 from libra_plan.planner.doctor.fold import SampleFold
-from libra_plan.planner.telemetry.reader import Played
-from libra_plan.planner.telemetry.sample import GpuState, Sample
+from libra_plan.planner.telemetry.recording import RecordedSample
+from libra_plan.planner.telemetry.sample import GpuState, NodeSample
 
 
 def folded(*recordings):
@@ -45,9 +45,9 @@ def test_a_clock_that_jumps_moves_nothing():
     """Windows are laid by monotonic seconds (A078)."""
     straight = list(play(100))
     jumped = [
-        Played(
+        RecordedSample(
             each.run,
-            Sample(
+            NodeSample(
                 node="node0",
                 taken_utc=stamp(UTC_S - 3600 * (number > 5) + number * 5.0),
                 monotonic_s=each.sample.monotonic_s,

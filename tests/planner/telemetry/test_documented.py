@@ -14,8 +14,8 @@ from libra_plan.planner.telemetry.sample import (
     GpuState,
     HostSample,
     MigInstance,
+    NodeSample,
     ProcessUse,
-    Sample,
 )
 
 PAGE = Path(__file__).parents[3] / "docs" / "telemetry.md"
@@ -26,7 +26,7 @@ if not PAGE.exists():
 
 
 @pytest.mark.parametrize(
-    "struct", [Header, Sample, GpuSample, GpuDetails, ProcessUse, MigInstance, HostSample]
+    "struct", [Header, NodeSample, GpuSample, GpuDetails, ProcessUse, MigInstance, HostSample]
 )
 def test_every_field_of_a_recording_is_described(struct):
     """Who reads a recording without this program has nothing but the page."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fake_nvml import Hands
 from telemetry_cases import clocks_of, gpu, sample
 
-from libra_plan.planner.telemetry.monitor import ClockWatch, run
+from libra_plan.planner.telemetry.monitor import ClockWatch, look_until
 
 
 class Scripted:
@@ -33,7 +33,7 @@ def go(hands, source, interval_s=1.0, for_s=None, ends_at=None, takers=()):
         hands.pass_s(seconds)
         return ends_at is not None and hands.monotonic_s >= ends_at
 
-    return run(source, takers, interval_s, for_s, wait, clocks_of(hands))
+    return look_until(source, takers, interval_s, for_s, wait, clocks_of(hands))
 
 
 def test_looks_lie_on_a_grid_and_missed_ones_are_not_made_up_for():

@@ -26,11 +26,11 @@ from libra_plan.errors import InputError
 from libra_plan.planner.telemetry import nvml
 from libra_plan.planner.telemetry.nvml_source import NvmlSource
 from libra_plan.planner.telemetry.sample import READINGS, GpuState
-from libra_plan.planner.telemetry.sources import Clocks, Limits
+from libra_plan.planner.telemetry.sources import Clocks, SourceTimeouts
 
-LIMITS = Limits(look_s=30.0, start_s=30.0, retry_s=30.0, details_s=5.0)
+LIMITS = SourceTimeouts(look_s=30.0, start_s=30.0, retry_s=30.0, details_s=5.0)
 # long enough for GPUs that are well on a busy machine; only what hangs waits for it, and once
-SHORT = Limits(look_s=1.5, start_s=30.0, retry_s=30.0, details_s=30.0)
+SHORT = SourceTimeouts(look_s=1.5, start_s=30.0, retry_s=30.0, details_s=30.0)
 REAL = Clocks(time.time, time.monotonic)
 
 
@@ -111,7 +111,7 @@ def test_a_hung_gpu_loses_its_readings_and_no_other_does(machine):
     assert gpus[1].calls == calls, "a call that hangs is not made again"
     gpus[1].hangs.clear()
     gpus[1].release.set()
-    while source._gpus[1].guard.stuck:
+    while source._gpus[1].calls.stuck:
         time.sleep(0.001)
     assert look(source).gpus[1].state is GpuState.OK
 
@@ -268,7 +268,7 @@ def test_a_driver_that_hangs_at_the_start_does_not_hang_the_monitor(machine):
     """The very first call, nvmlInit, may never return."""
     library = FakeNvml(FakeGpu(0))
     library.init_hangs = True
-    source, _ = machine(library=library, limits=Limits(look_s=0.05, start_s=0.05, retry_s=0.0))
+    source, _ = machine(library=library, limits=SourceTimeouts(look_s=0.05, start_s=0.05, retry_s=0.0))
     for _ in range(3):
         sample = look(source)
         assert "does not answer" in sample.faults[0]

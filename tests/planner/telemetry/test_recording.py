@@ -16,8 +16,7 @@ from telemetry_cases import gpu, recorder, sample
 
 from libra_plan.errors import InputError, LockedError
 from libra_plan.planner.telemetry import recording
-from libra_plan.planner.telemetry.reader import Playback, RecordedSource, read_tail
-from libra_plan.planner.telemetry.recording import Retention, parts
+from libra_plan.planner.telemetry.recording import Playback, RecordedSource, Retention, parts, read_tail
 
 
 def record(folder: Path, times, hands=None, **more):
@@ -292,7 +291,7 @@ def test_a_part_that_cannot_be_read_is_told_and_one_that_is_gone_left_out(tmp_pa
     """Who reads beside a monitor finds parts deleted or compressed that were just listed."""
     record(tmp_path, map(float, range(40)), retention=Retention(part_mib=4 / 1024))
     listed = parts(tmp_path)
-    monkeypatch.setattr("libra_plan.planner.telemetry.reader.parts", lambda _: listed)
+    monkeypatch.setattr("libra_plan.planner.telemetry.recording.parts", lambda _: listed)
     whole = times(tmp_path)
     listed[0].unlink()
     assert times(tmp_path) == whole[len(whole) - len(times(tmp_path)) :]

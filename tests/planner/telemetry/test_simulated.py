@@ -8,7 +8,7 @@ import msgspec
 from fake_nvml import Hands
 from telemetry_cases import clocks_of
 
-from libra_plan.planner.telemetry.sample import READINGS, Sample
+from libra_plan.planner.telemetry.sample import READINGS, NodeSample
 from libra_plan.planner.telemetry.simulated import SimulatedSource
 
 
@@ -20,7 +20,7 @@ def test_the_simulation_says_what_a_real_source_says():
     for _ in range(90):
         hands.pass_s(1)
         (seen,) = source.read()
-        assert msgspec.json.decode(msgspec.json.encode(seen), type=Sample) == seen
+        assert msgspec.json.decode(msgspec.json.encode(seen), type=NodeSample) == seen
         for each in seen.gpus:
             assert all(getattr(each, name) is not None for name in READINGS)
             parts = each.memory_used_mib + each.memory_free_mib + each.memory_reserved_mib

@@ -11,10 +11,10 @@ from telemetry_cases import DATA, clocks_of
 from libra_plan.planner.telemetry import smi
 from libra_plan.planner.telemetry.sample import READINGS, GpuState
 from libra_plan.planner.telemetry.smi import SmiError, SmiSource, cell_text, parse_gpus, parse_processes
-from libra_plan.planner.telemetry.sources import Limits
+from libra_plan.planner.telemetry.sources import SourceTimeouts
 
 FIELDS = list(smi._GPU_FIELDS)
-LIMITS = Limits(look_s=30.0, start_s=30.0)
+LIMITS = SourceTimeouts(look_s=30.0, start_s=30.0)
 
 
 def gpus(name):

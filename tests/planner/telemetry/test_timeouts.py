@@ -7,12 +7,12 @@ import threading
 import pytest
 from live import wait_for
 
-from libra_plan.planner.telemetry.timeouts import Guard
+from libra_plan.planner.telemetry.timeouts import TimedCalls
 
 
 @pytest.fixture
 def guard(request):
-    made = Guard(request.node.name)
+    made = TimedCalls(request.node.name)
     yield made
     made.close()
 
@@ -54,7 +54,7 @@ def test_a_late_answer_is_not_taken_for_the_next_ones(guard):
 
 def test_the_thread_does_not_hold_the_program():
     """A call in the driver that never returns must not keep the monitor from ending."""
-    guard, release = Guard("hung"), threading.Event()
+    guard, release = TimedCalls("hung"), threading.Event()
     guard.ask(lambda: release.wait(30), 0.01)
     assert all(thread.daemon for thread in threading.enumerate() if thread.name == "hung")
     release.set()

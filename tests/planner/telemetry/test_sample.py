@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from telemetry_cases import gpu, held_by, sample
+from telemetry_cases import gpu, held_by
 
-from libra_plan.planner.telemetry.memory_headroom import room_mib, rooms
-from libra_plan.planner.telemetry.reader import Played
-from libra_plan.planner.telemetry.sample import GpuState, ProcessUse
+from libra_plan.planner.telemetry.sample import GpuState, ProcessUse, main_process_memory_mib
 
 
 def card(own, others, **more):
@@ -18,7 +16,8 @@ def card(own, others, **more):
 
 def test_what_others_and_the_driver_hold_is_no_room():
     """A colocated engine's memory is not the trainer's."""
-    assert room_mib(card(50000.0, [20000.0, 500.0], memory_reserved_mib=271.0)) == 143771.0 - 20500.0 - 271.0
+    known = card(50000.0, [20000.0, 500.0], memory_reserved_mib=271.0)
+    assert main_process_memory_mib(known) == 143771.0 - 20500.0 - 271.0
 
 
 @pytest.mark.parametrize(
@@ -34,15 +33,4 @@ def test_what_others_and_the_driver_hold_is_no_room():
 )
 def test_what_is_not_known_is_no_room_of_0_and_none_of_all(unknown):
     """A042, A044: neither 0 nor everything."""
-    assert room_mib(unknown) is None
-
-
-def test_a_window_has_the_least_room_of_any_gpu_at_any_moment():
-    """All ranks run the same batch: the tightest decides."""
-    samples = [
-        sample(0.0, card(50000.0, [100.0]), card(50000.0, [])),
-        sample(30.0, card(50000.0, [40.0]), gpu()),
-        sample(70.0, card(50000.0, [7.0])),
-    ]
-    found = list(rooms([Played("run", each) for each in samples], 60.0))
-    assert found == [143771.0 - 100.0, 143771.0 - 7.0]
+    assert main_process_memory_mib(unknown) is None

@@ -7,15 +7,14 @@ from fake_nvml import LIBRARY_NOT_FOUND, MISMATCH, FakeGpu, FakeNvml, Hands
 from telemetry_cases import clocks_of
 
 from libra_plan.errors import InputError
-from libra_plan.planner.telemetry.choosing import source_of
 from libra_plan.planner.telemetry.dcgm import DcgmSource
 from libra_plan.planner.telemetry.nvml_source import NvmlSource
-from libra_plan.planner.telemetry.reader import RecordedSource
+from libra_plan.planner.telemetry.recording import RecordedSource
 from libra_plan.planner.telemetry.simulated import SimulatedSource
 from libra_plan.planner.telemetry.smi import SmiSource
-from libra_plan.planner.telemetry.sources import Limits
+from libra_plan.planner.telemetry.sources import SourceTimeouts, open_source
 
-LIMITS = Limits(look_s=30.0, start_s=30.0)
+LIMITS = SourceTimeouts(look_s=30.0, start_s=30.0)
 
 
 def choose(name, library=None, found=None):
@@ -24,7 +23,7 @@ def choose(name, library=None, found=None):
             raise ImportError("no pynvml")
         return library
 
-    return source_of(name, clocks_of(Hands()), LIMITS, load, lambda: found)
+    return open_source(name, clocks_of(Hands()), LIMITS, load, lambda: found)
 
 
 def test_the_source_is_what_can_be_had(tmp_path):

@@ -4,26 +4,41 @@ from __future__ import annotations
 
 import math
 from array import array
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 
-from libra_plan.errors import InputError
-from libra_plan.planner.telemetry.reader import Played
+import numpy as np
+
+from libra_plan.errors import InputError, Where
+from libra_plan.notes import Notes, log_note
+from libra_plan.planner.telemetry.recording import Playback, RecordedSample, read_tail
 from libra_plan.planner.telemetry.sample import (
     HOST_READINGS,
     READINGS,
     GpuSample,
     GpuState,
-    ProcessUse,
-    Sample,
+    NodeSample,
+    main_process_memory_mib,
 )
+from libra_plan.profiles.document import shown
 
-__all__ = ["GpuWindow", "NodeWindow", "ProcessPeak", "Summary", "percentile", "summarise", "windows"]
+__all__ = [
+    "GpuWindow",
+    "NodeWindow",
+    "ProcessPeak",
+    "ReadingSummary",
+    "main_process_memory_by_window",
+    "node_windows",
+    "summarise_recording",
+    "summary_of",
+]
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class ReadingSummary:
     """What a reading was over a window, of the `count` samples in which it was known."""
 
     count: int
@@ -37,7 +52,7 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class ProcessPeak:
-    """A process and the most GPU memory it was seen to hold; a pid used again is another process."""
+    """A process and the most GPU memory it was seen to hold; a reused pid is another process."""
 
     pid: int
     started_utc: datetime | None
@@ -49,13 +64,13 @@ class ProcessPeak:
 class GpuWindow:
     """One GPU in one window. A reading that was never known is left out; `states` counts samples.
 
-    `ecc_uncorrected` is how many errors were added; None: the counter was not known twice.
+    `ecc_uncorrected` is the number of errors added; None: the counter was not known twice.
     """
 
     uuid: str | None
     index: int | None
     states: dict[str, int]
-    readings: dict[str, Summary]
+    readings: dict[str, ReadingSummary]
     processes: tuple[ProcessPeak, ...]
     xids: tuple[int, ...]
     ecc_uncorrected: int | None
@@ -72,37 +87,60 @@ class NodeWindow:
     began_utc: datetime
     length_s: float
     samples: int
-    host: dict[str, Summary]
+    host: dict[str, ReadingSummary]
     gpus: tuple[GpuWindow, ...]
     faults: tuple[str, ...]
 
 
-def percentile(ordered: Sequence[float], share: float) -> float:
-    """Interpolate linearly between the nearest two of sorted values; `share` in 0 to 1."""
-    place = share * (len(ordered) - 1)
-    low = math.floor(place)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+def summarise_recording(
+    recording: Path | str,
+    *,
+    window_s: float | None = None,
+    last_s: float | None = None,
+    notes: Notes = log_note,
+) -> list[NodeWindow]:
+    """Sum up what `monitor` recorded.
+
+    Parameters
+    ----------
+    recording
+        The folder of the recording, or one of its parts.
+    window_s
+        Length of a window in seconds; None: everything in one window.
+    last_s
+        Only the last seconds of the recording; the rest is not read.
+    notes
+        Receives a sentence for each line that could not be read.
+
+    Returns
+    -------
+    list[NodeWindow]
+        The windows of each node in order. A reading that was never known is left out of them.
+
+    Raises
+    ------
+    InputError
+        There is no recording, it holds no sample, or the window has no length.
+
+    Examples
+    --------
+    >>> for window in summarise_recording("telemetry/", window_s=600):  # doctest: +SKIP
+    ...     print(window.node, window.gpus[0].readings["utilization_percent"].mean)
+    """
+    path, damaged = Path(recording), list[Where]()
+    played = Playback(path, damaged) if last_s is None else read_tail(path, last_s, damaged)
+    found = list(node_windows(played, math.inf if window_s is None else window_s))
+    for where in damaged:
+        notes(f"warning: {where}: not a whole line, left out")
+    if not found:
+        raise InputError("the recording holds no sample", got=shown(path))
+    return found
 
 
-def summarise(values: Sequence[float]) -> Summary:
-    """Sum up at least one value."""
-    ordered = sorted(values)
-    return Summary(
-        count=len(ordered),
-        mean=math.fsum(value / len(ordered) for value in ordered),  # a sum may be too large
-        peak=ordered[-1],
-        low=ordered[0],
-        p50=percentile(ordered, 0.5),
-        p95=percentile(ordered, 0.95),
-        p99=percentile(ordered, 0.99),
-    )
-
-
-def windows(played: Iterable[Played], window_s: float) -> Iterator[NodeWindow]:
+def node_windows(played: Iterable[RecordedSample], window_s: float) -> Iterator[NodeWindow]:
     """Cut samples into windows of `window_s` seconds per node and sum each up.
 
-    Windows are laid by monotonic seconds from each run's first sample, so neither a clock that jumps
+    Windows start from each run's first sample by monotonic seconds, so that neither a clock that jumps
     nor a gap of any length moves or loses a sample. Of open windows the values are kept in memory,
     eight bytes each.
     """
@@ -116,7 +154,38 @@ def windows(played: Iterable[Played], window_s: float) -> Iterator[NodeWindow]:
     return _cut(played, window_s)
 
 
-def _cut(played: Iterable[Played], window_s: float) -> Iterator[NodeWindow]:
+def main_process_memory_by_window(played: Iterable[RecordedSample], window_s: float) -> Iterator[float]:
+    """Yield for each window the least memory, MiB, that the main process of any GPU could have had.
+
+    Windows are laid by each node's monotonic seconds; one in which it is unknown is left out.
+    """
+    least: dict[tuple[str, str, int], float] = {}
+    for each in played:
+        sample = each.sample
+        key = (each.run, sample.node, int(sample.monotonic_s // window_s))
+        for gpu in sample.gpus:
+            memory_mib = main_process_memory_mib(gpu)
+            if memory_mib is not None:
+                least[key] = min(least.get(key, math.inf), memory_mib)
+    yield from least.values()
+
+
+def summary_of(values: Sequence[float]) -> ReadingSummary:
+    """Sum up at least one value; percentiles are interpolated linearly between neighbours."""
+    known = np.sort(np.asarray(values, dtype=np.float64))
+    p50, p95, p99 = np.percentile(known, (50.0, 95.0, 99.0)).tolist()
+    return ReadingSummary(
+        count=len(known),
+        mean=math.fsum((known / len(known)).tolist()),  # a sum may be too large for a float
+        peak=float(known[-1]),
+        low=float(known[0]),
+        p50=p50,
+        p95=p95,
+        p99=p99,
+    )
+
+
+def _cut(played: Iterable[RecordedSample], window_s: float) -> Iterator[NodeWindow]:
     began: dict[tuple[str, str], float] = {}
     open_: dict[str, _Node] = {}
     for each in played:
@@ -125,12 +194,12 @@ def _cut(played: Iterable[Played], window_s: float) -> Iterator[NodeWindow]:
         place = 0 if math.isinf(window_s) else math.floor((sample.monotonic_s - begin_s) / window_s)
         key = each.run, place
         if sample.node in open_ and open_[sample.node].key != key:
-            yield open_.pop(sample.node).sum_up()
+            yield open_.pop(sample.node).summary()
         if sample.node not in open_:
             open_[sample.node] = _Node(key, sample)
         open_[sample.node].add(sample)
     for node in open_.values():
-        yield node.sum_up()
+        yield node.summary()
 
 
 @dataclass
@@ -146,8 +215,8 @@ class _Values:
             if value is not None:
                 self.known.setdefault(name, array("d")).append(value)
 
-    def sum_up(self) -> dict[str, Summary]:
-        return {name: summarise(self.known[name]) for name in self.names if name in self.known}
+    def summary(self) -> dict[str, ReadingSummary]:
+        return {name: summary_of(self.known[name]) for name in self.names if name in self.known}
 
 
 @dataclass
@@ -157,7 +226,7 @@ class _Gpu:
     uuid: str | None
     index: int | None
     values: _Values = field(default_factory=lambda: _Values(READINGS))
-    states: dict[str, int] = field(default_factory=dict)
+    states: Counter[str] = field(default_factory=Counter)
     processes: dict[tuple[int, datetime | None], ProcessPeak] = field(default_factory=dict)
     xids: list[int] = field(default_factory=list)
     ecc: int | None = None
@@ -165,31 +234,27 @@ class _Gpu:
 
     def add(self, gpu: GpuSample) -> None:
         self.values.add(gpu)
-        self.states[gpu.state.value] = self.states.get(gpu.state.value, 0) + 1
+        self.states[gpu.state.value] += 1
         self.xids.extend(gpu.xids or ())
         if gpu.details is None:
             return
         for each in gpu.details.processes or ():
-            self._hold(each)
+            key, peak = (each.pid, each.started_utc), each.used_mib
+            before = self.processes.get(key)
+            if before is not None and before.peak_used_mib is not None:
+                peak = max(before.peak_used_mib, peak or 0.0)
+            self.processes[key] = ProcessPeak(*key, each.name, peak)
         now = gpu.details.ecc_uncorrected
-        if now is not None and self.ecc is not None:  # where it fell it began anew
+        if now is not None and self.ecc is not None:  # a counter that fell was reset
             self.ecc_added = (self.ecc_added or 0) + max(0, now - self.ecc)
         self.ecc = self.ecc if now is None else now
 
-    def _hold(self, each: ProcessUse) -> None:
-        key = each.pid, each.started_utc
-        before = self.processes.get(key)
-        peak = each.used_mib
-        if before is not None and before.peak_used_mib is not None:
-            peak = max(before.peak_used_mib, peak or 0.0)
-        self.processes[key] = ProcessPeak(*key, each.name, peak)
-
-    def sum_up(self) -> GpuWindow:
+    def summary(self) -> GpuWindow:
         return GpuWindow(
             uuid=self.uuid,
             index=self.index,
-            states=self.states,
-            readings=self.values.sum_up(),
+            states=dict(self.states),
+            readings=self.values.summary(),
             processes=tuple(self.processes.values()),
             xids=tuple(self.xids),
             ecc_uncorrected=self.ecc_added,
@@ -199,16 +264,15 @@ class _Gpu:
 class _Node:
     """A window of one node that is still open."""
 
-    def __init__(self, key: tuple[str, int], first: Sample) -> None:
+    def __init__(self, key: tuple[str, int], first: NodeSample) -> None:
         self.key = key
-        self._first = first
-        self._last = first
+        self._first = self._last = first
         self._samples = 0
         self._host = _Values(HOST_READINGS)
         self._gpus: dict[object, _Gpu] = {}
         self._faults: dict[str, None] = {}
 
-    def add(self, sample: Sample) -> None:
+    def add(self, sample: NodeSample) -> None:
         self._last = sample
         self._samples += 1
         self._faults.update(dict.fromkeys(sample.faults))
@@ -219,13 +283,13 @@ class _Node:
             key = (gpu.uuid, gpu.index) if shared else gpu.uuid
             self._gpus.setdefault(key, _Gpu(gpu.uuid, gpu.index)).add(gpu)
 
-    def sum_up(self) -> NodeWindow:
+    def summary(self) -> NodeWindow:
         return NodeWindow(
             node=self._first.node,
             began_utc=self._first.taken_utc,
             length_s=round(max(0.0, self._last.monotonic_s - self._first.monotonic_s), 3),
             samples=self._samples,
-            host=self._host.sum_up(),
-            gpus=tuple(gpu.sum_up() for gpu in self._gpus.values()),
+            host=self._host.summary(),
+            gpus=tuple(gpu.summary() for gpu in self._gpus.values()),
             faults=tuple(self._faults),
         )
