@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from libra_plan.profiles.physics import SetAside
-from libra_plan.profiles.points import Row
+from libra_plan.profiles.points import PointRow
 from libra_plan.profiles.schema import Phase, Point
 
 if TYPE_CHECKING:
@@ -32,9 +32,9 @@ _FLOORS = (0.0, 0.02, 0.1, 0.2, 0.3, 0.4)
 """Shares of the rows that may lie on the floor of a pass, which takes as long as its launches."""
 
 
-def outliers(rows: Sequence[Row], phase: Phase, far: float = FAR) -> tuple[SetAside, ...]:
+def outliers(rows: Sequence[PointRow], phase: Phase, far: float = FAR) -> tuple[SetAside, ...]:
     """List rows off a robust fit over their layout: by a factor of 1 + `far`, and five robust spreads."""
-    groups: dict[tuple[int, ...], list[Row]] = {}
+    groups: dict[tuple[int, ...], list[PointRow]] = {}
     for row in rows:
         p = row.point
         if p.status == "ok" and p.time_s is not None:
@@ -44,7 +44,7 @@ def outliers(rows: Sequence[Row], phase: Phase, far: float = FAR) -> tuple[SetAs
     )
 
 
-def _far(group: Sequence[Row], phase: Phase, limit: float) -> list[SetAside]:
+def _far(group: Sequence[PointRow], phase: Phase, limit: float) -> list[SetAside]:
     import numpy as np
 
     terms = np.array([_terms(row.point, phase) for row in group])

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from libra_plan.profiles.hardware import bytes_per_weight, gpu_limits
-from libra_plan.profiles.points import Row
+from libra_plan.profiles.points import PointRow
 from libra_plan.profiles.schema import Point, ProfileFile
 from libra_plan.profiles.units import MIB
 
@@ -32,11 +32,11 @@ FALL_ACROSS_OUTPUTS = 0.45
 class SetAside:
     """A row kept out of the points, with the reason."""
 
-    row: Row
+    row: PointRow
     reason: str
 
 
-def sift(rows: Sequence[Row], profile: ProfileFile) -> tuple[tuple[Row, ...], tuple[SetAside, ...]]:
+def sift(rows: Sequence[PointRow], profile: ProfileFile) -> tuple[tuple[PointRow, ...], tuple[SetAside, ...]]:
     """Split rows into those that can be true and those set aside, both in file order."""
     aside: dict[int, SetAside] = {}
     for index, row in enumerate(rows):
@@ -185,7 +185,7 @@ class _Size:
     high_s: float
 
 
-def _groups(rows: Sequence[Row], sound: Sequence[int]) -> list[list[_Size]]:
+def _groups(rows: Sequence[PointRow], sound: Sequence[int]) -> list[list[_Size]]:
     """Gather rows whose times must grow with their sizes: one layout.
 
     Serving time per token may truly fall as the output grows, since prefill weighs less: prompt
@@ -214,7 +214,7 @@ def _conflicts(group: Sequence[_Size]) -> list[tuple[int, int]]:
     ]
 
 
-def _falls(rows: Sequence[Row], sound: Sequence[int]) -> dict[int, str]:
+def _falls(rows: Sequence[PointRow], sound: Sequence[int]) -> dict[int, str]:
     """Choose the rows to set aside so that no fall is left: most conflicts first, a tie takes both.
 
     With two rows that contradict each other and nothing else to go by, either may be the wrong one.
@@ -232,7 +232,7 @@ def _falls(rows: Sequence[Row], sound: Sequence[int]) -> dict[int, str]:
     return aside
 
 
-def _fall_reason(smaller: Row, larger: Row) -> str:
+def _fall_reason(smaller: PointRow, larger: PointRow) -> str:
     return (
         f"time falls by more than {1 - FALL:.0%} as the job grows: {smaller.point.time_s:g} s on line "
         f"{smaller.line}, {larger.point.time_s:g} s on line {larger.line}"

@@ -18,7 +18,7 @@ from libra_plan.profiles.document import read_text, shown
 from libra_plan.profiles.scalars import NotFiniteError, TooLargeError, plain
 from libra_plan.profiles.schema import Phase, Point
 
-__all__ = ["COLUMNS", "PointsTable", "Row", "lacking", "points_text", "read_points"]
+__all__ = ["COLUMNS", "PointRow", "PointsTable", "lacking", "points_text", "read_points"]
 
 COLUMNS: tuple[str, ...] = Point.__struct_fields__
 KEY_COLUMNS = (
@@ -47,7 +47,7 @@ _NEEDED = {
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PointRow:
     """One point and its line in the file."""
 
     line: int
@@ -58,7 +58,7 @@ class Row:
 class PointsTable:
     """The rows of a file in file order, its name and its SHA-256."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[PointRow, ...]
     path: str
     sha256: str
 
@@ -78,7 +78,7 @@ def read_points(path: str | Path, phase: Phase | None = None) -> PointsTable:
     name = shown(path)
     records = csv.reader(io.StringIO(text, newline=""), strict=True)
     header: list[str] | None = None
-    rows: list[Row] = []
+    rows: list[PointRow] = []
     line = 1
     try:
         for cells in records:
@@ -86,7 +86,7 @@ def read_points(path: str | Path, phase: Phase | None = None) -> PointsTable:
                 if header is None:
                     header = _header(cells, Where(name, line))
                 else:
-                    rows.append(Row(line, _point(header, cells, name, line, phase)))
+                    rows.append(PointRow(line, _point(header, cells, name, line, phase)))
             line = records.line_num + 1
     except csv.Error as problem:
         raise ProfileError("not valid CSV", got=problem, where=Where(name, records.line_num)) from None
@@ -206,8 +206,8 @@ def key_of(point: Point) -> tuple[object, ...]:
     return tuple(getattr(point, name) for name in KEY_COLUMNS)
 
 
-def _refuse_contradictions(rows: Sequence[Row], file: str) -> None:
-    first: dict[tuple[object, ...], Row] = {}
+def _refuse_contradictions(rows: Sequence[PointRow], file: str) -> None:
+    first: dict[tuple[object, ...], PointRow] = {}
     for row in rows:
         earlier = first.setdefault(key_of(row.point), row)
         if earlier is row:

@@ -15,15 +15,15 @@ from libra_plan.errors import InputError, ProfileError, Where
 from libra_plan.profiles import wording
 from libra_plan.profiles.importers.base import (
     BadRow,
-    Draft,
     Format,
+    ProfileDraft,
     Reading,
-    Rejected,
+    RejectedRow,
     SourceRow,
     draft_of,
 )
 from libra_plan.profiles.importers.facts import ImportFacts, demand
-from libra_plan.profiles.importers.records import Record, Source, columns_by_file, records
+from libra_plan.profiles.importers.records import SourceFiles, SourceRecord, columns_by_file, records
 from libra_plan.profiles.importers.serving import TPOT_DEFINITION
 from libra_plan.profiles.model_shapes import model_shape, plain_name
 from libra_plan.profiles.schema import Method, ModelShape, Point
@@ -35,7 +35,7 @@ _METHOD = Method(tokens_counted="output", throughput_basis="per_gpu", tpot_defin
 _Stack = tuple[str, str, str, str, str]
 
 
-def _read(source: Source, facts: ImportFacts) -> Reading:
+def _read(source: SourceFiles, facts: ImportFacts) -> Reading:
     _require_columns(facts.select, source)
     chosen = [record for record in records(source) if _selected(record, facts.select)]
     if not chosen:
@@ -56,12 +56,12 @@ def _read(source: Source, facts: ImportFacts) -> Reading:
             shape = shapes.setdefault(stack[1], facts.model or _shape(stack[1], source))
             stacks.setdefault(stack, []).append(_row(record, shape))
         except BadRow as reason:
-            rejected.append(Rejected(record.where, str(reason)))
+            rejected.append(RejectedRow(record.where, str(reason)))
     drafts = tuple(_draft(facts, stack, shapes[stack[1]], rows) for stack, rows in sorted(stacks.items()))
     return Reading(drafts, tuple(rejected))
 
 
-def _require_columns(select: Mapping[str, str], source: Source) -> None:
+def _require_columns(select: Mapping[str, str], source: SourceFiles) -> None:
     """Refuse to select by a column that the table lacks: `precison=` would match every row."""
     columns = list(dict.fromkeys(each for _, names in columns_by_file(source) for each in names))
     for column in select:
@@ -75,11 +75,11 @@ def _require_columns(select: Mapping[str, str], source: Source) -> None:
             )
 
 
-def _selected(record: Record, select: Mapping[str, str]) -> bool:
+def _selected(record: SourceRecord, select: Mapping[str, str]) -> bool:
     return all(str(record.fields.get(column, "")) == value for column, value in select.items())
 
 
-def _complete(chosen: list[Record], facts: ImportFacts, source: Source) -> None:
+def _complete(chosen: list[SourceRecord], facts: ImportFacts, source: SourceFiles) -> None:
     """Demand what some selected row leaves empty."""
     lacking = []
     if any(not record.fields.get("backend_version") for record in chosen):
@@ -89,7 +89,7 @@ def _complete(chosen: list[Record], facts: ImportFacts, source: Source) -> None:
     demand(facts, lacking, f"some selected row of {_WHAT}", source.path)
 
 
-def _shape(model: str, source: Source) -> ModelShape:
+def _shape(model: str, source: SourceFiles) -> ModelShape:
     try:
         return model_shape(model)
     except InputError as problem:
@@ -101,7 +101,7 @@ def _shape(model: str, source: Source) -> ModelShape:
         ) from None
 
 
-def _stack(record: Record, facts: ImportFacts) -> _Stack:
+def _stack(record: SourceRecord, facts: ImportFacts) -> _Stack:
     fields = record.fields
     system, model, backend = (str(fields.get(key, "")) for key in ("system", "model_path", "backend"))
     if not (system and model and backend):
@@ -112,7 +112,7 @@ def _stack(record: Record, facts: ImportFacts) -> _Stack:
     return system, plain_name(model), backend, version, str(fields.get("precision") or facts.precision)
 
 
-def _row(record: Record, shape: ModelShape) -> SourceRow:
+def _row(record: SourceRecord, shape: ModelShape) -> SourceRow:
     def whole(name: str, empty: int | None = None) -> int:
         value = record.positive(name)
         if value is None and empty is not None:
@@ -146,7 +146,7 @@ def _row(record: Record, shape: ModelShape) -> SourceRow:
     return SourceRow(record.where, point)
 
 
-def _draft(facts: ImportFacts, stack: _Stack, shape: ModelShape, rows: list[SourceRow]) -> Draft:
+def _draft(facts: ImportFacts, stack: _Stack, shape: ModelShape, rows: list[SourceRow]) -> ProfileDraft:
     system, _, backend, version, precision = stack
     named = dataclasses.replace(
         facts,

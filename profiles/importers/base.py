@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from libra_plan.errors import InputError, Where
 from libra_plan.profiles.hardware import gpu_limits, implausible_memory
 from libra_plan.profiles.importers.facts import ImportFacts
-from libra_plan.profiles.importers.records import Source
+from libra_plan.profiles.importers.records import SourceFiles
 from libra_plan.profiles.schema import Method, ModelShape, Phase, Point, Software
 
-__all__ = ["BadRow", "Draft", "Format", "Reading", "Rejected", "SourceRow", "draft_of", "layout_of"]
+__all__ = ["BadRow", "Format", "ProfileDraft", "Reading", "RejectedRow", "SourceRow", "draft_of", "layout_of"]
 
 
 class BadRow(Exception):
@@ -27,7 +27,7 @@ class SourceRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Rejected:
+class RejectedRow:
     """A record kept out of the profile, with the reason."""
 
     where: str
@@ -35,7 +35,7 @@ class Rejected:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Draft:
+class ProfileDraft:
     """A profile before its rows are checked and written."""
 
     id: str
@@ -52,8 +52,8 @@ class Draft:
 class Reading:
     """What a reader found: drafts, records it could not use, things to know."""
 
-    drafts: tuple[Draft, ...]
-    rejected: tuple[Rejected, ...] = ()
+    drafts: tuple[ProfileDraft, ...]
+    rejected: tuple[RejectedRow, ...] = ()
     warnings: tuple[str, ...] = ()
 
 
@@ -69,7 +69,7 @@ class Format:
     summary: str
     endings: tuple[str, ...]
     needs: tuple[str, ...]
-    read: Callable[[Source, ImportFacts], Reading]
+    read: Callable[[SourceFiles, ImportFacts], Reading]
 
 
 def layout_of(facts: ImportFacts) -> dict[str, int]:
@@ -86,7 +86,7 @@ def draft_of(
     *,
     model: ModelShape | None = None,
     notes: str = "",
-) -> Draft:
+) -> ProfileDraft:
     """Make the draft of facts that name one GPU class, model and stack (demanded before)."""
     shape = model or facts.model
     assert shape is not None
@@ -100,7 +100,7 @@ def draft_of(
         recompute=facts.recompute if phase == "train" else None,
         flags=dict(facts.flags),
     )
-    return Draft(
+    return ProfileDraft(
         id=f"{base}{suffix}",
         phase=phase,
         gpu_class=facts.gpu_class,

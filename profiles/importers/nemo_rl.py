@@ -14,16 +14,16 @@ from collections.abc import Iterator
 from libra_plan.profiles.importers import training_logs as logs
 from libra_plan.profiles.importers.base import (
     BadRow,
-    Draft,
     Format,
+    ProfileDraft,
     Reading,
-    Rejected,
+    RejectedRow,
     SourceRow,
     draft_of,
     layout_of,
 )
 from libra_plan.profiles.importers.facts import ImportFacts, demand
-from libra_plan.profiles.importers.records import Record, Source, records
+from libra_plan.profiles.importers.records import SourceFiles, SourceRecord, records
 
 __all__ = ["FORMAT"]
 
@@ -34,7 +34,7 @@ _STEP = "timing/train/total_step_time"
 _RATE = "performance/tokens_per_sec_per_gpu"
 
 
-def _read(source: Source, facts: ImportFacts) -> Reading:
+def _read(source: SourceFiles, facts: ImportFacts) -> Reading:
     steps = list(records(source))
     present = {key for record in steps for key in record.fields if record.positive(key) is not None}
     _demand(present, facts, source)
@@ -46,12 +46,12 @@ def _read(source: Source, facts: ImportFacts) -> Reading:
             for role, row in _rows(record, facts, ranks, source):
                 found.setdefault(role, []).append(row)
         except BadRow as reason:
-            rejected.append(Rejected(record.where, str(reason)))
+            rejected.append(RejectedRow(record.where, str(reason)))
     named = facts if facts.framework else dataclasses.replace(facts, framework="nemo-rl")
     return Reading(tuple(_draft(named, role, rows) for role, rows in found.items()), tuple(rejected))
 
 
-def _demand(present: set[str], facts: ImportFacts, source: Source) -> None:
+def _demand(present: set[str], facts: ImportFacts, source: SourceFiles) -> None:
     needs = ["gpu_class", "model", "precision", "framework_version", "gpus", "tp", "samples"]
     if _TRAIN in present:
         needs += ["epochs", "mini_batches"]
@@ -62,7 +62,7 @@ def _demand(present: set[str], facts: ImportFacts, source: Source) -> None:
     demand(facts, needs, "a NeMo-RL log", source.path)
 
 
-def _work(record: Record, facts: ImportFacts) -> logs.StepWork:
+def _work(record: SourceRecord, facts: ImportFacts) -> logs.StepWork:
     mean = record.positive("train/mean_total_tokens_per_sample")
     generated = record.positive("train/mean_gen_tokens_per_sample")
     if mean is None:
@@ -79,7 +79,9 @@ def _work(record: Record, facts: ImportFacts) -> logs.StepWork:
     )
 
 
-def _rows(record: Record, facts: ImportFacts, ranks: int, source: Source) -> Iterator[tuple[str, SourceRow]]:
+def _rows(
+    record: SourceRecord, facts: ImportFacts, ranks: int, source: SourceFiles
+) -> Iterator[tuple[str, SourceRow]]:
     assert facts.gpus is not None
     work = _work(record, facts)
     copies = {"train/mean_total_tokens_per_sample": work.mean}
@@ -99,7 +101,7 @@ def _rows(record: Record, facts: ImportFacts, ranks: int, source: Source) -> Ite
             yield "decode", rollout
 
 
-def _draft(facts: ImportFacts, role: str, rows: list[SourceRow]) -> Draft:
+def _draft(facts: ImportFacts, role: str, rows: list[SourceRow]) -> ProfileDraft:
     if role == "decode":
         return draft_of(facts, "-decode", "decode", rows, logs.ROLLOUT_METHOD, notes=logs.NOTES)
     return draft_of(

@@ -17,13 +17,13 @@ from libra_plan.profiles.importers.base import (
     BadRow,
     Format,
     Reading,
-    Rejected,
+    RejectedRow,
     SourceRow,
     draft_of,
     layout_of,
 )
 from libra_plan.profiles.importers.facts import ImportFacts, demand
-from libra_plan.profiles.importers.records import UNITS, Record, Source, columns_by_file, records
+from libra_plan.profiles.importers.records import UNITS, SourceFiles, SourceRecord, columns_by_file, records
 from libra_plan.profiles.importers.serving import TPOT_DEFINITION
 from libra_plan.profiles.points import COLUMNS
 from libra_plan.profiles.schema import Method, Phase, Point
@@ -35,7 +35,7 @@ _LENGTHS = {"serve": ("prompt_tokens", "output_tokens")}
 _Mapping = dict[str, tuple[str, str | None]]
 
 
-def _read(source: Source, facts: ImportFacts) -> Reading:
+def _read(source: SourceFiles, facts: ImportFacts) -> Reading:
     phase = cast(Phase, facts.phase)
     mapping = _mapping(facts, phase, source)
     rows, rejected = [], []
@@ -43,7 +43,7 @@ def _read(source: Source, facts: ImportFacts) -> Reading:
         try:
             rows.append(SourceRow(record.where, _point(record, mapping, facts, phase)))
         except BadRow as reason:
-            rejected.append(Rejected(record.where, str(reason)))
+            rejected.append(RejectedRow(record.where, str(reason)))
     method = Method(
         tokens_counted=cast(Any, facts.tokens_counted or _counted(phase)),
         throughput_basis=cast(Any, facts.throughput_basis or "total"),
@@ -57,7 +57,7 @@ def _counted(phase: Phase) -> str:
     return "output" if phase in ("decode", "serve") else "input"
 
 
-def _mapping(facts: ImportFacts, phase: Phase, source: Source) -> _Mapping:
+def _mapping(facts: ImportFacts, phase: Phase, source: SourceFiles) -> _Mapping:
     """Read the mapping, with a unit for every column that has one; demand what it brings with it."""
     files = columns_by_file(source)
     mapping: _Mapping = {}
@@ -107,7 +107,7 @@ def _require_column(ours: str, theirs: str, files: Iterable[tuple[str, list[str]
 
 
 def _require_all(
-    mapping: _Mapping, phase: Phase, files: Iterable[tuple[str, list[str]]], source: Source
+    mapping: _Mapping, phase: Phase, files: Iterable[tuple[str, list[str]]], source: SourceFiles
 ) -> None:
     lengths = _LENGTHS.get(phase, ("seq_len_tokens",))
     lacking = [name for name in ("batch_sequences", "time_s", *lengths) if name not in mapping]
@@ -124,7 +124,7 @@ def _require_all(
     )
 
 
-def _checked_unit(column: str, theirs: str, unit: str, source: Source) -> str | None:
+def _checked_unit(column: str, theirs: str, unit: str, source: SourceFiles) -> str | None:
     kind = "s" if column.endswith("_s") and column != "tokens_per_s" else None
     kind = "mib" if column.endswith("_mib") else kind
     fitting = [name for name, (of, _) in UNITS.items() if of == kind]
@@ -141,7 +141,7 @@ def _checked_unit(column: str, theirs: str, unit: str, source: Source) -> str | 
     return unit or None
 
 
-def _point(record: Record, mapping: _Mapping, facts: ImportFacts, phase: Phase) -> Point:
+def _point(record: SourceRecord, mapping: _Mapping, facts: ImportFacts, phase: Phase) -> Point:
     values: dict[str, Any] = {name: value for name, value in layout_of(facts).items() if name not in mapping}
     for ours, (theirs, unit) in mapping.items():
         if theirs not in record.fields:

@@ -21,13 +21,13 @@ from libra_plan.profiles.importers.base import (
     BadRow,
     Format,
     Reading,
-    Rejected,
+    RejectedRow,
     SourceRow,
     draft_of,
     layout_of,
 )
 from libra_plan.profiles.importers.facts import ImportFacts
-from libra_plan.profiles.importers.records import Record, Source, records
+from libra_plan.profiles.importers.records import SourceFiles, SourceRecord, records
 from libra_plan.profiles.schema import Method, Phase, Point
 
 __all__ = ["FORMAT"]
@@ -35,7 +35,7 @@ __all__ = ["FORMAT"]
 _PASSES = ("score", "train")
 
 
-def _read(source: Source, facts: ImportFacts) -> Reading:
+def _read(source: SourceFiles, facts: ImportFacts) -> Reading:
     phase = cast(Phase, facts.phase)
     if phase == "serve":
         raise InputError(
@@ -68,13 +68,13 @@ def _read(source: Source, facts: ImportFacts) -> Reading:
         try:
             rows.append(SourceRow(window.where, _point(start, window, phase, facts)))
         except BadRow as reason:
-            rejected.append(Rejected(window.where, str(reason)))
+            rejected.append(RejectedRow(window.where, str(reason)))
     method = Method(tokens_counted="input" if phase in _PASSES else "output", throughput_basis="total")
     draft = draft_of(facts, f"-{facts.role}-{phase}", phase, rows, method, notes="windows of a running role")
     return Reading((draft,), tuple(rejected))
 
 
-def _check_task(own: list[Record], source: Source) -> None:
+def _check_task(own: list[SourceRecord], source: SourceFiles) -> None:
     tasks = sorted({str(record.fields["task"]) for record in own if "task" in record.fields})
     if len(tasks) > 1:
         raise InputError(
@@ -86,7 +86,7 @@ def _check_task(own: list[Record], source: Source) -> None:
         )
 
 
-def _point(start: float | None, window: Record, phase: Phase, facts: ImportFacts) -> Point:
+def _point(start: float | None, window: SourceRecord, phase: Phase, facts: ImportFacts) -> Point:
     end = window.number("t_s")
     steps, tokens = window.positive("steps"), window.positive("tokens")
     batch, length = window.positive("batch_sequences"), window.positive("seq_len_tokens")

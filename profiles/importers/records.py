@@ -16,8 +16,8 @@ from libra_plan.errors import ProfileError, Where
 from libra_plan.profiles.document import read_text, shown
 
 __all__ = [
-    "Record",
-    "Source",
+    "SourceFiles",
+    "SourceRecord",
     "columns_by_file",
     "csv_records",
     "json_records",
@@ -30,7 +30,7 @@ _LEAST, _LARGEST = 1e-20, 1e20  # nanoseconds since 1970 are 2e18
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceFiles:
     """The texts of one file, or of all files of a folder with the format's endings, by name."""
 
     path: str
@@ -39,7 +39,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Record:
+class SourceRecord:
     """One record: its fields and where it stands (`file` or `file:line`)."""
 
     where: str
@@ -68,7 +68,7 @@ class Record:
         return number if number is not None and number > 0 else None
 
 
-def read_source(path: str | Path, endings: tuple[str, ...]) -> Source:
+def read_source(path: str | Path, endings: tuple[str, ...]) -> SourceFiles:
     """Read a file, or the files of a folder that end as the format's do, in the order of their names."""
     root = Path(path)
     files = [root]
@@ -83,16 +83,16 @@ def read_source(path: str | Path, endings: tuple[str, ...]) -> Source:
         texts.append((shown(file.name), text))
         digests.append(digest)
     digest = digests[0] if len(digests) == 1 else hashlib.sha256("\n".join(digests).encode()).hexdigest()
-    return Source(os.path.basename(shown(root).rstrip("/")) or shown(root), tuple(texts), digest)  # noqa: PTH119
+    return SourceFiles(os.path.basename(shown(root).rstrip("/")) or shown(root), tuple(texts), digest)  # noqa: PTH119
 
 
-def records(source: Source) -> Iterator[Record]:
+def records(source: SourceFiles) -> Iterator[SourceRecord]:
     """Read every file of a source: CSV by its ending, else JSON or JSON lines."""
     for name, text in source.texts:
         yield from csv_records(name, text) if name.endswith(".csv") else json_records(name, text)
 
 
-def columns_by_file(source: Source) -> list[tuple[str, list[str]]]:
+def columns_by_file(source: SourceFiles) -> list[tuple[str, list[str]]]:
     """List the columns of each file by its name: a header's, or the keys that any JSON record has."""
     files = []
     for name, text in source.texts:
@@ -105,7 +105,7 @@ def columns_by_file(source: Source) -> list[tuple[str, list[str]]]:
     return files
 
 
-def json_records(name: str, text: str) -> Iterator[Record]:
+def json_records(name: str, text: str) -> Iterator[SourceRecord]:
     """Read one object, a list of objects, or one object a line."""
     try:
         whole = json.loads(text)
@@ -117,10 +117,10 @@ def json_records(name: str, text: str) -> Iterator[Record]:
     listed = whole if isinstance(whole, list) else [whole]
     for index, item in enumerate(listed):
         where = f"{name}[{index}]" if isinstance(whole, list) else name
-        yield Record(where, _object(item, name, None))
+        yield SourceRecord(where, _object(item, name, None))
 
 
-def _json_lines(name: str, text: str) -> Iterator[Record]:
+def _json_lines(name: str, text: str) -> Iterator[SourceRecord]:
     for line, part in enumerate(text.splitlines(), start=1):
         if not part.strip():
             continue
@@ -134,7 +134,7 @@ def _json_lines(name: str, text: str) -> Iterator[Record]:
                 way_out="a line that was cut short by a crash can be deleted",
                 where=Where(name, line),
             ) from None
-        yield Record(f"{name}:{line}", _object(item, name, line))
+        yield SourceRecord(f"{name}:{line}", _object(item, name, line))
 
 
 def _object(item: object, name: str, line: int | None) -> dict[str, Any]:
@@ -143,7 +143,7 @@ def _object(item: object, name: str, line: int | None) -> dict[str, Any]:
     return item
 
 
-def csv_records(name: str, text: str) -> Iterator[Record]:
+def csv_records(name: str, text: str) -> Iterator[SourceRecord]:
     """Read a CSV file whose first row names the columns; empty cells are unknown."""
     reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
     try:
@@ -152,7 +152,7 @@ def csv_records(name: str, text: str) -> Iterator[Record]:
                 raise ProfileError("wrong number of cells", where=Where(name, reader.line_num))
             filled = {key.strip(): cell.strip() for key, cell in row.items() if cell.strip()}
             if filled:
-                yield Record(f"{name}:{reader.line_num}", filled)
+                yield SourceRecord(f"{name}:{reader.line_num}", filled)
     except csv.Error as problem:
         raise ProfileError("not valid CSV", got=problem, where=Where(name, reader.line_num)) from None
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from libra_plan.profiles.importers.base import Rejected, SourceRow
+from libra_plan.profiles.importers.base import RejectedRow, SourceRow
 from libra_plan.profiles.points import DUPLICATE_TOLERANCE, key_of
 from libra_plan.profiles.schema import Point
 
@@ -16,7 +16,7 @@ __all__ = ["merge_repeats"]
 _MOST_MEMORY = ("peak_allocated_mib", "peak_reserved_mib", "device_used_mib")
 
 
-def merge_repeats(rows: Sequence[SourceRow]) -> tuple[list[SourceRow], list[Rejected]]:
+def merge_repeats(rows: Sequence[SourceRow]) -> tuple[list[SourceRow], list[RejectedRow]]:
     """Merge rows of one size and layout: the median time with its range, the highest peaks.
 
     Repeats agree when standard deviation ÷ mean is below 5 %; else none of them is believed.
@@ -31,7 +31,7 @@ def merge_repeats(rows: Sequence[SourceRow]) -> tuple[list[SourceRow], list[Reje
             continue
         reason = _contradiction([row.point for row in group])
         if reason:
-            rejected += [Rejected(row.where, reason) for row in group]
+            rejected += [RejectedRow(row.where, reason) for row in group]
         else:
             merged.append(SourceRow(group[0].where, _merge([row.point for row in group])))
     return merged, rejected

@@ -15,13 +15,13 @@ from libra_plan.errors import ProfileError, Where, few
 from libra_plan.profiles import physics
 from libra_plan.profiles.counting import counted
 from libra_plan.profiles.document import shown
-from libra_plan.profiles.importers.base import Draft, Rejected, gpu_memory_mib
+from libra_plan.profiles.importers.base import ProfileDraft, RejectedRow, gpu_memory_mib
 from libra_plan.profiles.importers.facts import ImportFacts, demand
-from libra_plan.profiles.importers.records import Source, read_source
+from libra_plan.profiles.importers.records import SourceFiles, read_source
 from libra_plan.profiles.importers.registry import find_format
 from libra_plan.profiles.importers.repeats import merge_repeats
 from libra_plan.profiles.outliers import GROSS, outliers
-from libra_plan.profiles.points import MAX_POINTS, Row, lacking
+from libra_plan.profiles.points import MAX_POINTS, PointRow, lacking
 from libra_plan.profiles.profile_folder import write_folder
 from libra_plan.profiles.schema import Hardware, Point, ProfileFile, Provenance
 
@@ -36,7 +36,7 @@ class ImportReport:
     """What became of the source: rows kept per profile, rows kept out and why, things to know."""
 
     kept: dict[str, int]
-    quarantined: tuple[Rejected, ...]
+    quarantined: tuple[RejectedRow, ...]
     warnings: tuple[str, ...]
 
 
@@ -53,7 +53,7 @@ def import_profile(
     demand(facts, format_.needs, f"a source of format {format_.name}", str(source))
     read = read_source(source, format_.endings)
     reading = format_.read(read, facts)
-    made: list[tuple[ProfileFile, list[Point], list[Rejected]]] = []
+    made: list[tuple[ProfileFile, list[Point], list[RejectedRow]]] = []
     kept: dict[str, int] = {}
     quarantined, warnings = list(reading.rejected), list(reading.warnings)
     for draft in reading.drafts:
@@ -95,7 +95,7 @@ def _refuse_existing(target: Path, names: Sequence[str]) -> None:
         )
 
 
-def _profile(draft: Draft, read: Source, facts: ImportFacts, format_name: str) -> ProfileFile:
+def _profile(draft: ProfileDraft, read: SourceFiles, facts: ImportFacts, format_name: str) -> ProfileFile:
     memory = gpu_memory_mib(facts, draft.gpu_class)
     if memory is None:
         demand(
@@ -126,13 +126,13 @@ def _profile(draft: Draft, read: Source, facts: ImportFacts, format_name: str) -
     )
 
 
-def _sound(draft: Draft, profile: ProfileFile) -> tuple[list[Point], list[Rejected]]:
+def _sound(draft: ProfileDraft, profile: ProfileFile) -> tuple[list[Point], list[RejectedRow]]:
     """Merge repeats and keep what can be true; say of the rest where it came from and why."""
     merged, rejected = merge_repeats(draft.rows)
     where = {_line(row.where, index): row.where for index, row in enumerate(merged)}
     if len(where) < len(merged):  # several files: their lines repeat
         where = {index: row.where for index, row in enumerate(merged, start=1)}
-    rows = [Row(line, row.point) for line, row in zip(where, merged, strict=True)]
+    rows = [PointRow(line, row.point) for line, row in zip(where, merged, strict=True)]
     odd = [
         physics.SetAside(row, why)
         for row in rows
@@ -143,7 +143,7 @@ def _sound(draft: Draft, profile: ProfileFile) -> tuple[list[Point], list[Reject
     gross = outliers(rows, profile.phase, GROSS)
     kept, impossible = physics.sift(_without(rows, gross), profile)
     far = outliers(kept, profile.phase)
-    rejected += [Rejected(where[item.row.line], item.reason) for item in (*odd, *gross, *impossible, *far)]
+    rejected += [RejectedRow(where[item.row.line], item.reason) for item in (*odd, *gross, *impossible, *far)]
     points = sorted((row.point for row in _without(kept, far)), key=_order)
     if len(points) > MAX_POINTS:
         raise ProfileError(
@@ -156,7 +156,7 @@ def _sound(draft: Draft, profile: ProfileFile) -> tuple[list[Point], list[Reject
     return points, rejected
 
 
-def _without(rows: Sequence[Row], aside: Sequence[physics.SetAside]) -> list[Row]:
+def _without(rows: Sequence[PointRow], aside: Sequence[physics.SetAside]) -> list[PointRow]:
     gone = {item.row.line for item in aside}
     return [row for row in rows if row.line not in gone]
 
@@ -173,7 +173,7 @@ def _order(point: Point) -> tuple[int, ...]:
     return (point.tp, point.pp, point.cp, point.ep, point.dp, *lengths, point.batch_sequences)
 
 
-def _thin(draft: Draft, points: Sequence[Point]) -> list[str]:
+def _thin(draft: ProfileDraft, points: Sequence[Point]) -> list[str]:
     """Warn of layouts with too few places to fit."""
     places: dict[tuple[int, ...], set[tuple[int | None, ...]]] = {}
     for point in points:
@@ -186,7 +186,7 @@ def _thin(draft: Draft, points: Sequence[Point]) -> list[str]:
     ]
 
 
-def _list_quarantined(folder: Path, aside: Sequence[Rejected]) -> None:
+def _list_quarantined(folder: Path, aside: Sequence[RejectedRow]) -> None:
     path = folder / "quarantined.csv"
     path.unlink(missing_ok=True)
     if not aside:

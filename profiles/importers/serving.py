@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import msgspec
 
 from libra_plan.profiles.importers.base import BadRow, SourceRow
-from libra_plan.profiles.importers.records import Record
+from libra_plan.profiles.importers.records import SourceRecord
 from libra_plan.profiles.physics import BALANCE
 from libra_plan.profiles.schema import Method, Point
 
@@ -43,7 +43,7 @@ class ServeRun:
     cap: float | None
 
 
-def bench_run(record: Record, *, ttft: Sequence[str], e2e: str) -> ServeRun:
+def bench_run(record: SourceRecord, *, ttft: Sequence[str], e2e: str) -> ServeRun:
     """Read the totals (s, tokens) and mean latencies (ms) that vLLM's and SGLang's benches both write.
 
     `ttft` names the keys of the time to the first token, the first stated one counts; `e2e` the key

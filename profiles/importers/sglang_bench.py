@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import dataclasses
 
-from libra_plan.profiles.importers.base import BadRow, Format, Reading, Rejected, draft_of, layout_of
+from libra_plan.profiles.importers.base import BadRow, Format, Reading, RejectedRow, draft_of, layout_of
 from libra_plan.profiles.importers.facts import ImportFacts
-from libra_plan.profiles.importers.records import Source, records
+from libra_plan.profiles.importers.records import SourceFiles, records
 from libra_plan.profiles.importers.serving import METHOD, bench_run, serve_row
 
 __all__ = ["FORMAT"]
 
 
-def _read(source: Source, facts: ImportFacts) -> Reading:
+def _read(source: SourceFiles, facts: ImportFacts) -> Reading:
     rows, rejected, warnings = [], [], []
     median_only = 0
     for record in records(source):
@@ -24,7 +24,7 @@ def _read(source: Source, facts: ImportFacts) -> Reading:
         try:
             row, notes = serve_row(run, layout_of(facts))
         except BadRow as reason:
-            rejected.append(Rejected(record.where, str(reason)))
+            rejected.append(RejectedRow(record.where, str(reason)))
             continue
         rows.append(row)
         warnings += notes

@@ -15,7 +15,7 @@ import msgspec
 from libra_plan.errors import InputError, Where
 from libra_plan.profiles.importers.base import BadRow, SourceRow, gpu_memory_mib
 from libra_plan.profiles.importers.facts import ImportFacts
-from libra_plan.profiles.importers.records import Record
+from libra_plan.profiles.importers.records import SourceRecord
 from libra_plan.profiles.physics import BALANCE
 from libra_plan.profiles.schema import Method, Point
 
@@ -85,7 +85,7 @@ def check_balance(
 
 
 def pass_row(
-    record: Record,
+    record: SourceRecord,
     seconds: float | None,
     work: StepWork,
     ranks: int,
@@ -116,7 +116,7 @@ def pass_row(
 
 
 def rollout_row(
-    record: Record, seconds: float | None, work: StepWork, facts: ImportFacts, source: str
+    record: SourceRecord, seconds: float | None, work: StepWork, facts: ImportFacts, source: str
 ) -> SourceRow | None:
     """Make the decode point of a generation; None when the log does not allow it.
 
@@ -151,7 +151,7 @@ def rollout_row(
 
 
 def peaks_mib(
-    record: Record, names: Mapping[str, str], mib_per_unit: float, facts: ImportFacts
+    record: SourceRecord, names: Mapping[str, str], mib_per_unit: float, facts: ImportFacts
 ) -> tuple[dict[str, float], str | None]:
     """Read peak memory; above the GPU's memory it is nobody's demand and is left out, with a warning.
 

@@ -13,16 +13,16 @@ from collections.abc import Iterator
 from libra_plan.profiles.importers import training_logs as logs
 from libra_plan.profiles.importers.base import (
     BadRow,
-    Draft,
     Format,
+    ProfileDraft,
     Reading,
-    Rejected,
+    RejectedRow,
     SourceRow,
     draft_of,
     layout_of,
 )
 from libra_plan.profiles.importers.facts import ImportFacts, demand
-from libra_plan.profiles.importers.records import Record, Source, records
+from libra_plan.profiles.importers.records import SourceFiles, SourceRecord, records
 from libra_plan.profiles.schema import Phase
 
 __all__ = ["FORMAT"]
@@ -43,7 +43,7 @@ _ROLES: dict[str, tuple[str, Phase, str]] = {
 }
 
 
-def _read(source: Source, facts: ImportFacts) -> Reading:
+def _read(source: SourceFiles, facts: ImportFacts) -> Reading:
     steps = [_flat(record) for record in records(source)]
     present = {key for record in steps for key in record.fields if record.positive(key) is not None}
     _demand(present, facts, source)
@@ -56,7 +56,7 @@ def _read(source: Source, facts: ImportFacts) -> Reading:
                 found.setdefault(role, []).append(row)
                 warnings += [warning] if warning else []
         except BadRow as reason:
-            rejected.append(Rejected(record.where, str(reason)))
+            rejected.append(RejectedRow(record.where, str(reason)))
     for role in ("timing_s/update_critic", "timing_s/values"):
         if role in present and facts.critic_model is None:
             warnings.append(
@@ -67,12 +67,12 @@ def _read(source: Source, facts: ImportFacts) -> Reading:
     return Reading(drafts, tuple(rejected), logs.unique(warnings))
 
 
-def _flat(record: Record) -> Record:
+def _flat(record: SourceRecord) -> SourceRecord:
     data = record.fields.get("data")
-    return Record(record.where, data) if isinstance(data, dict) else record
+    return SourceRecord(record.where, data) if isinstance(data, dict) else record
 
 
-def _demand(present: set[str], facts: ImportFacts, source: Source) -> None:
+def _demand(present: set[str], facts: ImportFacts, source: SourceFiles) -> None:
     needs = ["gpu_class", "model", "precision", "framework_version", "gpus", "tp"]
     if "perf/total_num_tokens" not in present:
         needs.append("samples")
@@ -83,7 +83,7 @@ def _demand(present: set[str], facts: ImportFacts, source: Source) -> None:
     demand(facts, needs, _WHAT, source.path)
 
 
-def _work(record: Record, facts: ImportFacts) -> logs.StepWork:
+def _work(record: SourceRecord, facts: ImportFacts) -> logs.StepWork:
     prompt, response = record.positive("prompt_length/mean"), record.positive("response_length/mean")
     tokens = record.positive("perf/total_num_tokens")
     if prompt is None or response is None:
@@ -106,7 +106,7 @@ def _work(record: Record, facts: ImportFacts) -> logs.StepWork:
 
 
 def _rows(
-    record: Record, facts: ImportFacts, ranks: int, source: Source
+    record: SourceRecord, facts: ImportFacts, ranks: int, source: SourceFiles
 ) -> Iterator[tuple[str, SourceRow, str | None]]:
     assert facts.gpus is not None
     work = _work(record, facts)
@@ -129,7 +129,7 @@ def _rows(
             yield "timing_s/gen", rollout, None
 
 
-def _draft(facts: ImportFacts, role: str, rows: list[SourceRow]) -> Draft:
+def _draft(facts: ImportFacts, role: str, rows: list[SourceRow]) -> ProfileDraft:
     if role == "timing_s/gen":
         return draft_of(facts, "-decode", "decode", rows, logs.ROLLOUT_METHOD, notes=logs.NOTES)
     suffix, phase, whose = _ROLES[role]

@@ -15,13 +15,13 @@ from libra_plan.profiles.importers.base import (
     BadRow,
     Format,
     Reading,
-    Rejected,
+    RejectedRow,
     SourceRow,
     draft_of,
     layout_of,
 )
 from libra_plan.profiles.importers.facts import ImportFacts
-from libra_plan.profiles.importers.records import Record, Source, records
+from libra_plan.profiles.importers.records import SourceFiles, SourceRecord, records
 from libra_plan.profiles.importers.serving import METHOD, bench_run, serve_row
 from libra_plan.profiles.physics import BALANCE
 from libra_plan.profiles.schema import Method, Point
@@ -32,14 +32,14 @@ _NEEDS = ("gpu_class", "model", "precision", "framework_version", "tp")
 _FULL_WAVES = 4  # with fewer, the last, part-filled wave of requests weighs in
 
 
-def _read_serve(source: Source, facts: ImportFacts) -> Reading:
+def _read_serve(source: SourceFiles, facts: ImportFacts) -> Reading:
     rows, rejected, warnings = [], [], []
     for record in records(source):
         run = bench_run(record, ttft=("mean_ttft_ms",), e2e="mean_e2el_ms")
         try:
             row, notes = serve_row(run, layout_of(facts))
         except BadRow as reason:
-            rejected.append(Rejected(record.where, str(reason)))
+            rejected.append(RejectedRow(record.where, str(reason)))
             continue
         rows.append(row)
         warnings += notes
@@ -51,13 +51,13 @@ def _vllm(facts: ImportFacts) -> ImportFacts:
     return facts if facts.framework else dataclasses.replace(facts, framework="vllm")
 
 
-def _read_throughput(source: Source, facts: ImportFacts) -> Reading:
+def _read_throughput(source: SourceFiles, facts: ImportFacts) -> Reading:
     rows, rejected, warnings = [], [], []
     for record in records(source):
         try:
             row, note = _throughput_row(record, facts)
         except BadRow as reason:
-            rejected.append(Rejected(record.where, str(reason)))
+            rejected.append(RejectedRow(record.where, str(reason)))
             continue
         rows.append(row)
         warnings += [note] if note else []
@@ -74,7 +74,7 @@ def _read_throughput(source: Source, facts: ImportFacts) -> Reading:
     )
 
 
-def _throughput_row(record: Record, facts: ImportFacts) -> tuple[SourceRow, str | None]:
+def _throughput_row(record: SourceRecord, facts: ImportFacts) -> tuple[SourceRow, str | None]:
     elapsed, requests = record.positive("elapsed_time"), record.positive("num_requests")
     tokens, rate = record.positive("total_num_tokens"), record.positive("tokens_per_second")
     assert facts.prompt_tokens

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from libra_plan.profiles.outliers import GROSS, outliers
-from libra_plan.profiles.points import Row
+from libra_plan.profiles.points import PointRow
 from libra_plan.profiles.schema import Point
 
 
@@ -14,7 +14,7 @@ def rows(wrong=None, factor=1.0, noise=lambda index: 1.0):
     """Make a decode table of 16 rows; row `wrong` is off by a factor."""
     sizes = [(batch, length) for batch in (1, 4, 16, 64) for length in (512, 1024, 2048, 4096)]
     return [
-        Row(
+        PointRow(
             index,
             Point(
                 batch_sequences=b,
@@ -56,9 +56,9 @@ def test_few_rows_are_not_judged():
 def test_launch_bound_passes_are_not_outliers(phase):
     """Small passes take as long as their launches, whatever their size."""
     table = [
-        Row(i, Point(batch_sequences=b, seq_len_tokens=s, time_s=max(0.03, 1e-5 * b * s)))
+        PointRow(i, Point(batch_sequences=b, seq_len_tokens=s, time_s=max(0.03, 1e-5 * b * s)))
         for i, (b, s) in enumerate((b, s) for b in (1, 2, 8, 32) for s in (128, 512, 2048, 8192))
     ]
     assert outliers(table, phase) == ()
     late = msgspec.structs.replace(table[9].point, time_s=10.0)
-    assert [item.row.line for item in outliers([*table[:9], Row(9, late), *table[10:]], phase)] == [9]
+    assert [item.row.line for item in outliers([*table[:9], PointRow(9, late), *table[10:]], phase)] == [9]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from profile_files import profile_data
 
 from libra_plan.profiles.physics import FALL, sift
-from libra_plan.profiles.points import Row
+from libra_plan.profiles.points import PointRow
 from libra_plan.profiles.schema import Point, ProfileFile
 
 
@@ -19,12 +19,12 @@ def profile(phase: str = "score", **method: str) -> ProfileFile:
     return msgspec.convert(data, ProfileFile)
 
 
-def rows(*points: dict[str, Any]) -> list[Row]:
+def rows(*points: dict[str, Any]) -> list[PointRow]:
     filled = [{"batch_sequences": 1, "seq_len_tokens": 512, "time_s": 1.0, **point} for point in points]
-    return [Row(line, Point(**point)) for line, point in enumerate(filled, start=2)]
+    return [PointRow(line, Point(**point)) for line, point in enumerate(filled, start=2)]
 
 
-def aside(table: list[Row], of: ProfileFile | None = None) -> list[int]:
+def aside(table: list[PointRow], of: ProfileFile | None = None) -> list[int]:
     kept, out = sift(table, of or profile())
     assert sorted([row.line for row in kept] + [item.row.line for item in out]) == [row.line for row in table]
     return [item.row.line for item in out]
@@ -139,7 +139,7 @@ def test_no_fall_is_left_and_sound_tables_are_untouched(cells: list[tuple[int, i
     """What remains is monotone within the tolerance; a table without falls keeps every row."""
     table = rows(*({"batch_sequences": b, "seq_len_tokens": s, "time_s": t} for b, s, t in cells))
 
-    def falls(kept: list[Row]) -> int:
+    def falls(kept: list[PointRow]) -> int:
         return sum(
             b.point.time_s < FALL * a.point.time_s  # type: ignore[operator]
             for a in kept

@@ -18,7 +18,7 @@ from libra_plan.planner.telemetry.readers import ReaderFacts, find_reader
 from libra_plan.planner.telemetry.recording import parts
 from libra_plan.planner.telemetry.work_windows import LeftOut, believable, find_recordings, read_windows
 from libra_plan.profiles.document import shown
-from libra_plan.profiles.importers.records import Source, read_source
+from libra_plan.profiles.importers.records import SourceFiles, read_source
 from libra_plan.profiles.switch_costs import read_switch_costs
 from libra_plan.profiles.traces import read_trace
 
@@ -98,7 +98,7 @@ def _log(name: str) -> Callable[[Path, Recorded, ReaderFacts], None]:
     def read(path: Path, into: Recorded, facts: ReaderFacts) -> None:
         reader, rejected = find_reader(name), list[LeftOut]()
         source = read_source(path, reader.endings)
-        windows = reader.read(Source(source.path, source.texts, source.sha256), facts, rejected)
+        windows = reader.read(SourceFiles(source.path, source.texts, source.sha256), facts, rejected)
         add_windows(believable(windows, rejected), into, shown(path.name))
         _note(into, rejected)
 

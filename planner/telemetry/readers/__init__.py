@@ -19,7 +19,7 @@ from libra_plan.planner.telemetry.work_windows import (
     read_windows,
 )
 from libra_plan.profiles import wording
-from libra_plan.profiles.importers.records import Source, read_source
+from libra_plan.profiles.importers.records import SourceFiles, read_source
 
 __all__ = ["READERS", "Reader", "ReaderFacts", "find_reader", "read_work"]
 
@@ -50,5 +50,5 @@ def read_work(
     found = find_reader(reader)
     sources = [read_source(path, found.endings) for path in paths]
     texts = tuple(text for each in sources for text in each.texts)  # one run: steps go on over files
-    source = Source(sources[0].path, texts, sources[0].sha256)
+    source = SourceFiles(sources[0].path, texts, sources[0].sha256)
     yield from believable(found.read(source, facts, left_out), left_out)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from libra_plan.errors import InputError
 from libra_plan.planner.telemetry.work_windows import LeftOut, WorkWindow
-from libra_plan.profiles.importers.records import Record, Source, records
+from libra_plan.profiles.importers.records import SourceFiles, SourceRecord, records
 
 __all__ = [
     "Reader",
@@ -53,7 +53,7 @@ class Reader:
     name: str
     summary: str
     endings: tuple[str, ...]
-    read: Callable[[Source, ReaderFacts, list[LeftOut]], Iterator[WorkWindow]]
+    read: Callable[[SourceFiles, ReaderFacts, list[LeftOut]], Iterator[WorkWindow]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,14 +79,14 @@ class StepLog:
 
 
 def records_reader(
-    name: str, summary: str, step: Callable[[Record, ReaderFacts], StepLog | None], needs: str
+    name: str, summary: str, step: Callable[[SourceRecord, ReaderFacts], StepLog | None], needs: str
 ) -> Reader:
     """Build a reader of JSON lines or CSV with one record a step; one without a step `needs` the key."""
 
-    def read(source: Source, facts: ReaderFacts, left_out: list[LeftOut]) -> Iterator[WorkWindow]:
+    def read(source: SourceFiles, facts: ReaderFacts, left_out: list[LeftOut]) -> Iterator[WorkWindow]:
         return step_windows(steps(source, facts, left_out), facts.task, left_out)
 
-    def steps(source: Source, facts: ReaderFacts, left_out: list[LeftOut]) -> Iterator[StepLog]:
+    def steps(source: SourceFiles, facts: ReaderFacts, left_out: list[LeftOut]) -> Iterator[StepLog]:
         for record in records(source):
             found = step(record, facts)
             if found is None:
@@ -125,7 +125,7 @@ def step_windows(steps: Iterator[StepLog], task: str, left_out: list[LeftOut]) -
 
 
 def stages_of(
-    record: Record, roles: Mapping[str, str], tokens: float | None, generated: float | None
+    record: SourceRecord, roles: Mapping[str, str], tokens: float | None, generated: float | None
 ) -> tuple[StageTime, ...]:
     """Return the stage of each role of which a record has a key, the first of them.
 
@@ -142,7 +142,7 @@ def stages_of(
     )
 
 
-def wait_of(record: Record, *keys: str) -> dict[str, float]:
+def wait_of(record: SourceRecord, *keys: str) -> dict[str, float]:
     """Return the actor's waiting time, where the record states one."""
     waited_s = record.number(*keys)
     return {} if waited_s is None else {"actor": waited_s}

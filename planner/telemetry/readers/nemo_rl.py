@@ -10,7 +10,7 @@ trainer waits for the rollout.
 from __future__ import annotations
 
 from libra_plan.planner.telemetry.readers.base import ReaderFacts, StepLog, records_reader, stages_of, wait_of
-from libra_plan.profiles.importers.records import Record
+from libra_plan.profiles.importers.records import SourceRecord
 
 __all__ = ["READER"]
 
@@ -25,7 +25,7 @@ _RATE = "performance/tokens_per_sec_per_gpu"
 _WAITS = ("timing/train/idle/buffer_starvation", "timing/train/exposed_generation")
 
 
-def _step(record: Record, facts: ReaderFacts) -> StepLog | None:
+def _step(record: SourceRecord, facts: ReaderFacts) -> StepLog | None:
     step_s = record.number(_STEP)
     if step_s is None:
         return None
@@ -41,7 +41,7 @@ def _step(record: Record, facts: ReaderFacts) -> StepLog | None:
     )
 
 
-def _tokens(record: Record, facts: ReaderFacts, step_s: float) -> tuple[float | None, float | None]:
+def _tokens(record: SourceRecord, facts: ReaderFacts, step_s: float) -> tuple[float | None, float | None]:
     """Return the tokens of a step, all and generated: samples × mean length, else rate × GPUs × seconds."""
     mean = record.positive("train/mean_total_tokens_per_sample")
     written = record.positive("train/mean_gen_tokens_per_sample")

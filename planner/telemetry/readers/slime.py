@@ -24,7 +24,7 @@ from libra_plan.planner.telemetry.readers.base import (
     wait_of,
 )
 from libra_plan.planner.telemetry.work_windows import LeftOut, WorkWindow
-from libra_plan.profiles.importers.records import Record, Source, json_records
+from libra_plan.profiles.importers.records import SourceFiles, SourceRecord, json_records
 
 __all__ = ["READER"]
 
@@ -33,12 +33,12 @@ _NO_NUMBER = re.compile(r"(?<![\w'])-?(?:nan|inf)\b")
 _TRAIN, _STEP = "perf/actor_train_time", "perf/step_time"
 
 
-def _read(source: Source, facts: ReaderFacts, left_out: list[LeftOut]) -> Iterator[WorkWindow]:
+def _read(source: SourceFiles, facts: ReaderFacts, left_out: list[LeftOut]) -> Iterator[WorkWindow]:
     steps = (_step(record, facts) for record in _whole_steps(source, left_out))
     return step_windows(steps, facts.task, left_out)
 
 
-def _whole_steps(source: Source, left_out: list[LeftOut]) -> Iterator[Record]:
+def _whole_steps(source: SourceFiles, left_out: list[LeftOut]) -> Iterator[SourceRecord]:
     """Join what was logged of each rollout; one that was not trained on yet is left out."""
     joined: dict[int, dict[str, Any]] = {}
     places: dict[int, str] = {}
@@ -47,7 +47,7 @@ def _whole_steps(source: Source, left_out: list[LeftOut]) -> Iterator[Record]:
             joined.setdefault(number, {}).update(fields)
             places[number] = where
     for number in sorted(joined):
-        record = Record(places[number], joined[number])
+        record = SourceRecord(places[number], joined[number])
         if record.number(_STEP) is None:
             left_out.append(LeftOut(places[number], f"rollout {number} has no {_STEP}"))
         else:
@@ -75,7 +75,7 @@ def _logged(name: str, text: str, left_out: list[LeftOut]) -> Iterator[tuple[int
         yield int(found[1]), where, fields
 
 
-def _step(record: Record, facts: ReaderFacts) -> StepLog:
+def _step(record: SourceRecord, facts: ReaderFacts) -> StepLog:
     step_s = record.number(_STEP) or 0.0
     train_s, rollout_s = record.positive(_TRAIN), record.positive("perf/rollout_time")
     rate = record.positive("perf/actor_train_tok_per_s")

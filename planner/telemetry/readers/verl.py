@@ -10,7 +10,7 @@ lengths. Its `idle_ratio`s are not read: they hold the last pause of a version o
 from __future__ import annotations
 
 from libra_plan.planner.telemetry.readers.base import ReaderFacts, StepLog, records_reader, stages_of, wait_of
-from libra_plan.profiles.importers.records import Record
+from libra_plan.profiles.importers.records import SourceRecord
 
 __all__ = ["READER"]
 
@@ -29,9 +29,9 @@ _QUEUES = {
 }
 
 
-def _step(record: Record, facts: ReaderFacts) -> StepLog | None:
+def _step(record: SourceRecord, facts: ReaderFacts) -> StepLog | None:
     data = record.fields.get("data")
-    record = Record(record.where, data) if isinstance(data, dict) else record
+    record = SourceRecord(record.where, data) if isinstance(data, dict) else record
     step_s = record.number("timing_s/step", "perf/time_per_step")
     if step_s is None:
         return None

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 
 from libra_plan.planner.telemetry.readers.base import Reader, ReaderFacts
 from libra_plan.planner.telemetry.work_windows import LeftOut, WorkWindow
-from libra_plan.profiles.importers.records import Source
+from libra_plan.profiles.importers.records import SourceFiles
 
 __all__ = ["READER"]
 
@@ -29,7 +29,7 @@ Page = dict[tuple[int, str], float]
 """Values by engine and name, without the prefix; series that differ in other labels added up."""
 
 
-def _read(source: Source, facts: ReaderFacts, left_out: list[LeftOut]) -> Iterator[WorkWindow]:
+def _read(source: SourceFiles, facts: ReaderFacts, left_out: list[LeftOut]) -> Iterator[WorkWindow]:
     ranks: dict[tuple[str, int], int] = {}
     for name, text in source.texts:
         before: tuple[float, Page] | None = None
