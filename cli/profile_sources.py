@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -124,9 +125,7 @@ def import_(
     form: FormOption = Form.TABLE,
 ) -> None:
     """Import a source."""
-    from libra_plan.profiles.importers.facts import facts_from_flags
-    from libra_plan.profiles.importers.registry import FORMATS
-    from libra_plan.profiles.importers.run import import_profile
+    from libra_plan.profiles.importers.run import FORMATS, import_profile
 
     if list_:
         _list_formats(form)
@@ -139,18 +138,21 @@ def import_(
             allowed=f"one of {', '.join(FORMATS)}; a file or folder; --out DIR",
             way_out="libra-plan profile import --list shows formats and flags",
         )
-    facts = facts_from_flags(_flags(context.args))
+    facts = _flags(context.args)
     with writing(out):
-        folders, report = import_profile(format_name, source, out, facts, replace=replace)
+        report = import_profile(format_name, source, out, replace=replace, **facts)
     for line in report.warnings:
         render.note(f"warning: {line}")
     for each in report.quarantined:
         render.note(f"kept out: {each.where}: {each.reason}")
     if form is Form.TABLE:
-        rows = [[folder.name, str(report.kept.get(folder.name, "?")), str(folder)] for folder in folders]
+        rows = [
+            [folder.name, str(report.kept.get(folder.name, "?")), str(folder)] for folder in report.folders
+        ]
         render.print_table(["profile", "rows", "folder"], rows, right=(1,))
     else:
-        data = {"folders": [str(folder) for folder in folders], **render.as_data(report)}
+        folders = [str(folder) for folder in report.folders]
+        data = render.as_data(dataclasses.replace(report, folders=())) | {"folders": folders}
         render.print_data(data, form.value)
 
 
@@ -169,15 +171,15 @@ def _flags(arguments: Sequence[str]) -> dict[str, str]:
             if not rest or rest[0].startswith("--"):
                 raise InputError(f"--{name} has no value", allowed=f"--{name} VALUE")
             value = rest.pop(0)
-        if name in flags:
+        if name.replace("-", "_") in flags:
             raise InputError(f"--{name} is given twice", got=f"{flags[name]} and {value}", allowed="once")
-        flags[name] = value
+        flags[name.replace("-", "_")] = value
     return flags
 
 
 def _list_formats(form: Form) -> None:
     from libra_plan.profiles.importers.facts import FLAGS, flag_name
-    from libra_plan.profiles.importers.registry import FORMATS
+    from libra_plan.profiles.importers.run import FORMATS
 
     needs = {name: [flag_name(need) for need in each.needs] for name, each in FORMATS.items()}
     if form is not Form.TABLE:

@@ -18,9 +18,9 @@ from libra_plan.profiles.importers.base import (
     Format,
     ProfileDraft,
     Reading,
-    RejectedRow,
     SourceRow,
     draft_of,
+    usable,
 )
 from libra_plan.profiles.importers.facts import ImportFacts, demand
 from libra_plan.profiles.importers.records import SourceFiles, SourceRecord, columns_by_file, records
@@ -49,16 +49,15 @@ def _read(source: SourceFiles, facts: ImportFacts) -> Reading:
     _complete(chosen, facts, source)
     stacks: dict[_Stack, list[SourceRow]] = {}
     shapes: dict[str, ModelShape] = {}
-    rejected = []
-    for record in chosen:
-        try:
-            stack = _stack(record, facts)
-            shape = shapes.setdefault(stack[1], facts.model or _shape(stack[1], source))
-            stacks.setdefault(stack, []).append(_row(record, shape))
-        except BadRow as reason:
-            rejected.append(RejectedRow(record.where, str(reason)))
+
+    def keep(record: SourceRecord) -> None:
+        stack = _stack(record, facts)
+        shape = shapes.setdefault(stack[1], facts.model or _shape(stack[1], source))
+        stacks.setdefault(stack, []).append(_row(record, shape))
+
+    _, rejected = usable(chosen, keep)
     drafts = tuple(_draft(facts, stack, shapes[stack[1]], rows) for stack, rows in sorted(stacks.items()))
-    return Reading(drafts, tuple(rejected))
+    return Reading(drafts, rejected)
 
 
 def _require_columns(select: Mapping[str, str], source: SourceFiles) -> None:

@@ -1,17 +1,31 @@
-"""What every format is made of: the declared needs, and a reader that turns records into drafts."""
+"""What every format is made of: the facts it needs, and a reader that turns records into drafts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from libra_plan.errors import InputError, Where
 from libra_plan.profiles.hardware import gpu_limits, implausible_memory
 from libra_plan.profiles.importers.facts import ImportFacts
-from libra_plan.profiles.importers.records import SourceFiles
+from libra_plan.profiles.importers.records import SourceFiles, SourceRecord
 from libra_plan.profiles.schema import Method, ModelShape, Phase, Point, Software
 
-__all__ = ["BadRow", "Format", "ProfileDraft", "Reading", "RejectedRow", "SourceRow", "draft_of", "layout_of"]
+__all__ = [
+    "BadRow",
+    "Format",
+    "ProfileDraft",
+    "Reading",
+    "RejectedRow",
+    "SourceRow",
+    "draft_of",
+    "gpu_memory_mib",
+    "layout_of",
+    "usable",
+]
+
+T = TypeVar("T")
 
 
 class BadRow(Exception):
@@ -53,8 +67,8 @@ class Reading:
     """What a reader found: drafts, records it could not use, things to know."""
 
     drafts: tuple[ProfileDraft, ...]
-    rejected: tuple[RejectedRow, ...] = ()
-    warnings: tuple[str, ...] = ()
+    rejected: Sequence[RejectedRow] = ()
+    warnings: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -72,8 +86,21 @@ class Format:
     read: Callable[[SourceFiles, ImportFacts], Reading]
 
 
+def usable(
+    found: Iterable[SourceRecord], read: Callable[[SourceRecord], T]
+) -> tuple[list[T], list[RejectedRow]]:
+    """Read every record; one that raises BadRow is rejected with its reason."""
+    rows, rejected = [], []
+    for record in found:
+        try:
+            rows.append(read(record))
+        except BadRow as reason:
+            rejected.append(RejectedRow(record.where, str(reason)))
+    return rows, rejected
+
+
 def layout_of(facts: ImportFacts) -> dict[str, int]:
-    """Give the layout columns of a point."""
+    """Return the layout columns of a point."""
     return {"tp": facts.tp or 1, "pp": facts.pp or 1, "cp": facts.cp or 1, "ep": facts.ep or 1}
 
 
@@ -84,16 +111,20 @@ def draft_of(
     rows: Sequence[SourceRow],
     method: Method,
     *,
+    framework: str | None = None,
     model: ModelShape | None = None,
     notes: str = "",
 ) -> ProfileDraft:
-    """Make the draft of facts that name one GPU class, model and stack (demanded before)."""
-    shape = model or facts.model
+    """Make the draft of facts that name one GPU class, model and stack (demanded before).
+
+    `framework` is the format's own, where the facts name no other.
+    """
+    shape, framework = model or facts.model, facts.framework or framework
     assert shape is not None
     assert facts.gpu_class is not None
-    base = facts.id or f"{facts.gpu_class}-{shape.id}-{facts.framework}"
+    base = facts.id or f"{facts.gpu_class}-{shape.id}-{framework}"
     software = Software(
-        framework=str(facts.framework),
+        framework=str(framework),
         version=str(facts.framework_version),
         precision=str(facts.precision),
         kv_precision=facts.kv_precision,
@@ -113,9 +144,11 @@ def draft_of(
 
 
 def gpu_memory_mib(facts: ImportFacts, gpu_class: str) -> float | None:
-    """Give the memory of one GPU: as stated, else of the known class."""
-    known = gpu_limits(gpu_class)
-    wrong = None if facts.gpu_memory_mib is None else implausible_memory(gpu_class, facts.gpu_memory_mib)
+    """Return the memory of one GPU: as stated, else of the known class."""
+    if facts.gpu_memory_mib is None:
+        known = gpu_limits(gpu_class)
+        return known.memory_mib if known else None
+    wrong = implausible_memory(gpu_class, facts.gpu_memory_mib)
     if wrong is not None:
         raise InputError(**wrong, where=Where("--gpu-memory-mib"))
-    return facts.gpu_memory_mib or (known.memory_mib if known else None)
+    return facts.gpu_memory_mib

@@ -17,10 +17,10 @@ from libra_plan.profiles.importers.base import (
     BadRow,
     Format,
     Reading,
-    RejectedRow,
     SourceRow,
     draft_of,
     layout_of,
+    usable,
 )
 from libra_plan.profiles.importers.facts import ImportFacts, demand
 from libra_plan.profiles.importers.records import UNITS, SourceFiles, SourceRecord, columns_by_file, records
@@ -38,18 +38,16 @@ _Mapping = dict[str, tuple[str, str | None]]
 def _read(source: SourceFiles, facts: ImportFacts) -> Reading:
     phase = cast(Phase, facts.phase)
     mapping = _mapping(facts, phase, source)
-    rows, rejected = [], []
-    for record in records(source):
-        try:
-            rows.append(SourceRow(record.where, _point(record, mapping, facts, phase)))
-        except BadRow as reason:
-            rejected.append(RejectedRow(record.where, str(reason)))
+    rows, rejected = usable(
+        records(source),
+        lambda record: SourceRow(record.where, _point(record, mapping, facts, phase)),
+    )
     method = Method(
         tokens_counted=cast(Any, facts.tokens_counted or _counted(phase)),
         throughput_basis=cast(Any, facts.throughput_basis or "total"),
         tpot_definition=TPOT_DEFINITION if phase == "serve" else None,
     )
-    return Reading((draft_of(facts, f"-{phase}", phase, rows, method),), tuple(rejected))
+    return Reading((draft_of(facts, f"-{phase}", phase, rows, method),), rejected)
 
 
 def _counted(phase: Phase) -> str:

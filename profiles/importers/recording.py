@@ -21,10 +21,10 @@ from libra_plan.profiles.importers.base import (
     BadRow,
     Format,
     Reading,
-    RejectedRow,
     SourceRow,
     draft_of,
     layout_of,
+    usable,
 )
 from libra_plan.profiles.importers.facts import ImportFacts
 from libra_plan.profiles.importers.records import SourceFiles, SourceRecord, records
@@ -59,19 +59,19 @@ def _read(source: SourceFiles, facts: ImportFacts) -> Reading:
     _check_task(own, source)
     lowest = min((record.number("dp_rank") or 0.0 for record in own), default=0.0)
     own = [record for record in own if (record.number("dp_rank") or 0.0) == lowest]
-    rows, rejected = [], []
-    for before, window in zip([None, *own], own, strict=False):
-        begins = window.number("start_s")
-        if before is None and begins is None:
-            continue
-        start = before.number("t_s") if begins is None and before is not None else begins
-        try:
-            rows.append(SourceRow(window.where, _point(start, window, phase, facts)))
-        except BadRow as reason:
-            rejected.append(RejectedRow(window.where, str(reason)))
+    before = dict(zip((window.where for window in own), [None, *own], strict=False))
+    timed = [each for each in own if before[each.where] is not None or each.number("start_s") is not None]
+
+    def row(window: SourceRecord) -> SourceRow:
+        start, previous = window.number("start_s"), before[window.where]
+        if start is None and previous is not None:
+            start = previous.number("t_s")
+        return SourceRow(window.where, _point(start, window, phase, facts))
+
+    rows, rejected = usable(timed, row)
     method = Method(tokens_counted="input" if phase in _PASSES else "output", throughput_basis="total")
     draft = draft_of(facts, f"-{facts.role}-{phase}", phase, rows, method, notes="windows of a running role")
-    return Reading((draft,), tuple(rejected))
+    return Reading((draft,), rejected)
 
 
 def _check_task(own: list[SourceRecord], source: SourceFiles) -> None:

@@ -4,66 +4,121 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 import msgspec
 
-from libra_plan.errors import ProfileError, Where, few
-from libra_plan.profiles import physics
+from libra_plan.errors import InputError, ProfileError, Where, few
+from libra_plan.profiles import physics, wording
 from libra_plan.profiles.counting import counted
 from libra_plan.profiles.document import shown
-from libra_plan.profiles.importers.base import ProfileDraft, RejectedRow, gpu_memory_mib
-from libra_plan.profiles.importers.facts import ImportFacts, demand
+from libra_plan.profiles.importers import aiconfigurator, plain_csv, recording, serving, training_logs
+from libra_plan.profiles.importers.base import Format, ProfileDraft, RejectedRow, SourceRow, gpu_memory_mib
+from libra_plan.profiles.importers.facts import ImportFacts, demand, facts_from_flags
 from libra_plan.profiles.importers.records import SourceFiles, read_source
-from libra_plan.profiles.importers.registry import find_format
-from libra_plan.profiles.importers.repeats import merge_repeats
 from libra_plan.profiles.outliers import GROSS, outliers
-from libra_plan.profiles.points import MAX_POINTS, PointRow, lacking
+from libra_plan.profiles.points import DUPLICATE_TOLERANCE, MAX_POINTS, PointRow, key_of, lacking
 from libra_plan.profiles.profile_folder import write_folder
 from libra_plan.profiles.schema import Hardware, Point, ProfileFile, Provenance
 
-__all__ = ["ImportReport", "import_profile"]
+__all__ = ["FORMATS", "ImportReport", "import_profile"]
 
 _HEADER = "# Written by `libra-plan profile import`: import again rather than edit.\n"
 LEAST_PLACES = 6
+_MOST_MEMORY = ("peak_allocated_mib", "peak_reserved_mib", "device_used_mib")
+
+
+FORMATS: dict[str, Format] = {
+    each.name: each
+    for each in (
+        serving.VLLM_SERVE,
+        serving.VLLM_THROUGHPUT,
+        serving.SGLANG_SERVE,
+        aiconfigurator.FORMAT,
+        training_logs.VERL,
+        training_logs.NEMO_RL,
+        plain_csv.FORMAT,
+        recording.FORMAT,
+    )
+}
+"""The formats by name. A new one is a module with a `Format` and a line here."""
 
 
 @dataclass(frozen=True)
 class ImportReport:
-    """What became of the source: rows kept per profile, rows kept out and why, things to know."""
+    """What became of a source: folders written, rows kept per profile, rows kept out and why, warnings."""
 
+    folders: tuple[Path, ...]
     kept: dict[str, int]
     quarantined: tuple[RejectedRow, ...]
     warnings: tuple[str, ...]
 
 
 def import_profile(
-    format_name: str, source: str | Path, target_dir: str | Path, facts: ImportFacts, *, replace: bool = False
-) -> tuple[tuple[Path, ...], ImportReport]:
-    """Write a profile folder per role or stack found in `source`; give them with the report.
+    format: str,
+    source: str | Path,
+    out: str | Path,
+    *,
+    replace: bool = False,
+    **facts: str | float | Mapping[str, object],
+) -> ImportReport:
+    """Turn benchmark results or training logs into profiles: a folder per role or stack found.
 
-    Rows that cannot be true are kept out, listed in the report and in `quarantined.csv` of their
-    folder. Raises InputError for facts that only the user knows, ProfileError when no row is left or,
-    without `replace`, when a profile of the same id is there: then nothing is written.
+    Rows that cannot be true are kept out, and listed in the report and in `quarantined.csv` of their
+    folder.
+
+    Parameters
+    ----------
+    format
+        What the source is: vllm-serve, vllm-throughput, sglang-serve, aiconfigurator, verl, nemo-rl,
+        csv or recording.
+    source
+        The file, or a folder whose files are read together.
+    out
+        The folder that takes the profiles.
+    replace
+        Whether to write over profiles of the same id.
+    **facts
+        What the source does not say, as `libra-plan profile import --list` names it: `gpu_class`,
+        `model`, `precision`, `tp` and so on.
+
+    Returns
+    -------
+    ImportReport
+        The folders written, the rows kept and kept out, and warnings.
+
+    Raises
+    ------
+    InputError
+        If a fact is missing or wrong, no row can be used, or a profile is there already: then nothing
+        is written.
+
+    Examples
+    --------
+    >>> import libra_plan as lp
+    >>> report = lp.import_profile(
+    ...     "vllm-serve", "results/", "profiles/", gpu_class="h200_sxm", model="qwen2.5-7b",
+    ...     precision="bf16", framework_version="0.12.0", tp=1,
+    ... )  # doctest: +SKIP
     """
-    format_ = find_format(format_name)
-    demand(facts, format_.needs, f"a source of format {format_.name}", str(source))
-    read = read_source(source, format_.endings)
-    reading = format_.read(read, facts)
+    found = _find_format(format)
+    given = facts_from_flags({name: _as_flag(value) for name, value in facts.items()})
+    demand(given, found.needs, f"a source of format {found.name}", str(source))
+    read = read_source(source, found.endings)
+    reading = found.read(read, given)
     made: list[tuple[ProfileFile, list[Point], list[RejectedRow]]] = []
-    kept: dict[str, int] = {}
     quarantined, warnings = list(reading.rejected), list(reading.warnings)
     for draft in reading.drafts:
-        profile = _profile(draft, read, facts, format_name)
+        profile = _profile(draft, read, given, published=found is aiconfigurator.FORMAT)
         points, aside = _sound(draft, profile)
         quarantined += aside
         if not any(point.status == "ok" for point in points):
             warnings.append(f"{draft.id}: no row can be used, nothing is written")
             continue
-        kept[draft.id] = len(points)
         warnings += _thin(draft, points)
         made.append((profile, points, aside))
     if not made:
@@ -71,17 +126,34 @@ def import_profile(
         raise ProfileError(
             "no row of the source can be used",
             got=few(said, 3, "; ") if said else "no records",
-            allowed=f"rows of {format_.summary}",
+            allowed=f"rows of {found.summary}",
             way_out="check the format's name and the facts given by flags",
             where=Where(str(source)),
         )
-    target = Path(target_dir)
+    target = Path(out)
     if not replace:
         _refuse_existing(target, [profile.id for profile, _, _ in made])
     folders = tuple(write_folder(target, profile, points, _HEADER) for profile, points, _ in made)
     for folder, (_, _, aside) in zip(folders, made, strict=True):
         _list_quarantined(folder, aside)
-    return folders, ImportReport(kept, tuple(quarantined), tuple(dict.fromkeys(warnings)))
+    kept = {profile.id: len(points) for profile, points, _ in made}
+    return ImportReport(folders, kept, tuple(quarantined), tuple(dict.fromkeys(warnings)))
+
+
+def _find_format(name: str) -> Format:
+    if name not in FORMATS:
+        raise InputError(
+            "no such format",
+            got=name,
+            allowed=wording.one_of(FORMATS),
+            way_out=wording.did_you_mean(name, FORMATS) or "any table can be imported as csv with --columns",
+        )
+    return FORMATS[name]
+
+
+def _as_flag(value: str | float | Mapping[str, object]) -> str:
+    """Write a fact as its flag is written."""
+    return ",".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, Mapping) else str(value)
 
 
 def _refuse_existing(target: Path, names: Sequence[str]) -> None:
@@ -95,16 +167,11 @@ def _refuse_existing(target: Path, names: Sequence[str]) -> None:
         )
 
 
-def _profile(draft: ProfileDraft, read: SourceFiles, facts: ImportFacts, format_name: str) -> ProfileFile:
+def _profile(draft: ProfileDraft, read: SourceFiles, facts: ImportFacts, *, published: bool) -> ProfileFile:
     memory = gpu_memory_mib(facts, draft.gpu_class)
     if memory is None:
-        demand(
-            facts,
-            ("gpu_memory_mib",),
-            f"GPU class {draft.gpu_class} is not known here, and the file",
-            read.path,
-        )
-    published = format_name == "aiconfigurator"
+        what = f"GPU class {draft.gpu_class} is not known here, and the file"
+        demand(facts, ("gpu_memory_mib",), what, read.path)
     return ProfileFile(
         schema_version=1,
         id=draft.id,
@@ -128,7 +195,7 @@ def _profile(draft: ProfileDraft, read: SourceFiles, facts: ImportFacts, format_
 
 def _sound(draft: ProfileDraft, profile: ProfileFile) -> tuple[list[Point], list[RejectedRow]]:
     """Merge repeats and keep what can be true; say of the rest where it came from and why."""
-    merged, rejected = merge_repeats(draft.rows)
+    merged, rejected = _merge_repeats(draft.rows)
     where = {_line(row.where, index): row.where for index, row in enumerate(merged)}
     if len(where) < len(merged):  # several files: their lines repeat
         where = {index: row.where for index, row in enumerate(merged, start=1)}
@@ -196,3 +263,66 @@ def _list_quarantined(folder: Path, aside: Sequence[RejectedRow]) -> None:
     writer.writerow(["row", "reason"])
     writer.writerows((item.where, item.reason) for item in aside)
     path.write_bytes(text.getvalue().encode())
+
+
+# ---------------------------------------------------------------- repeats
+
+
+def _merge_repeats(rows: Sequence[SourceRow]) -> tuple[list[SourceRow], list[RejectedRow]]:
+    """Merge rows of one size and layout: the median time with its range, the highest peaks.
+
+    Repeats agree when standard deviation ÷ mean is below 5 %; else none of them is believed.
+    """
+    groups: dict[tuple[object, ...], list[SourceRow]] = {}
+    for row in rows:
+        groups.setdefault(key_of(row.point), []).append(row)
+    merged, rejected = [], []
+    for group in groups.values():
+        if len(group) == 1:
+            merged.append(group[0])
+            continue
+        reason = _contradiction([row.point for row in group])
+        if reason:
+            rejected += [RejectedRow(row.where, reason) for row in group]
+        else:
+            merged.append(SourceRow(group[0].where, _merge([row.point for row in group])))
+    return merged, rejected
+
+
+def _contradiction(points: Sequence[Point]) -> str | None:
+    if len({point.status for point in points}) > 1:
+        return "repeats of one measurement contradict each other: " + ", ".join(p.status for p in points)
+    times = [point.time_s for point in points if point.time_s is not None]
+    if len(times) < 2:
+        return None
+    variation = statistics.stdev(times) / statistics.fmean(times)
+    if variation < DUPLICATE_TOLERANCE:
+        return None
+    shown = ", ".join(f"{time:g}" for time in times[:5])
+    return f"repeats of one measurement vary by {variation:.0%}: {shown} s; allowed {DUPLICATE_TOLERANCE:.0%}"
+
+
+def _merge(points: Sequence[Point]) -> Point:
+    times = [point.time_s for point in points if point.time_s is not None]
+    if not times:
+        return points[0]
+
+    def middle(name: str) -> float | None:
+        known = [value for point in points if (value := getattr(point, name)) is not None]
+        return statistics.median(known) if known else None
+
+    def most(name: str) -> float | None:
+        return max((value for point in points if (value := getattr(point, name)) is not None), default=None)
+
+    lows = [point.time_low_s or point.time_s or 0.0 for point in points]
+    highs = [point.time_high_s or point.time_s or 0.0 for point in points]
+    return msgspec.structs.replace(
+        points[0],
+        time_s=statistics.median(times),
+        time_low_s=min(lows),
+        time_high_s=max(highs),
+        ttft_s=middle("ttft_s"),
+        tokens_per_s=middle("tokens_per_s"),
+        repeats=sum(point.repeats or 1 for point in points),
+        **{name: most(name) for name in _MOST_MEMORY},
+    )

@@ -14,7 +14,7 @@ import yaml
 from libra_plan.cli.app import app
 from libra_plan.cli.profile_sources import _flags
 from libra_plan.profiles.importers.facts import facts_from_flags
-from libra_plan.profiles.importers.registry import FORMATS
+from libra_plan.profiles.importers.run import FORMATS
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from libra_plan.profiles.importers.facts import facts_from_flags
 from libra_plan.profiles.importers.run import import_profile
 
 SAMPLES = Path(__file__).parents[1] / "data" / "importers"
@@ -48,5 +47,6 @@ def import_sample(name, target, **changes):
     file, flags = GIVEN[name]
     source, replace = changes.pop("source", SAMPLES / file), changes.pop("replace", False)
     changed = {**flags, **{key.replace("_", "-"): value for key, value in changes.items()}}
-    facts = facts_from_flags({key: value for key, value in changed.items() if value is not None})
-    return import_profile(name, source, target, facts, replace=replace)
+    facts = {key: value for key, value in changed.items() if value is not None}
+    report = import_profile(name, source, target, replace=replace, **facts)
+    return report.folders, report

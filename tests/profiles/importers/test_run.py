@@ -8,7 +8,7 @@ from importing import GIVEN, SAMPLES, import_sample
 
 from libra_plan.errors import InputError, ProfileError
 from libra_plan.profiles.catalog import load_profile
-from libra_plan.profiles.importers.registry import FORMATS
+from libra_plan.profiles.importers.run import FORMATS
 
 KEPT = {
     "vllm-serve": {"serve": 7},

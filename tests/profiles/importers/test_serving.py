@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libra_plan.profiles.importers.base import BadRow
-from libra_plan.profiles.importers.serving import ServeRun, serve_row
+from libra_plan.profiles.importers.records import SourceRecord
+from libra_plan.profiles.importers.serving import Bench
 
 
 def run(batch=16, prompt=512, output=256, tpot=0.02, ttft=0.3, cap=None, **changes):
@@ -14,19 +15,23 @@ def run(batch=16, prompt=512, output=256, tpot=0.02, ttft=0.3, cap=None, **chang
     e2e = ttft + (output - 1) * tpot
     duration = requests * e2e / batch
     fields = {
-        "where": "run.json",
         "completed": requests,
-        "duration_s": duration,
-        "input_tokens": requests * prompt,
-        "output_tokens": requests * output,
-        "output_tokens_per_s": requests * output / duration,
-        "ttft_s": ttft,
-        "tpot_s": tpot,
-        "e2e_s": e2e,
-        "cap": cap,
+        "duration": duration,
+        "total_input_tokens": requests * prompt,
+        "total_output_tokens": requests * output,
+        "output_throughput": requests * output / duration,
+        "mean_ttft_ms": 1e3 * ttft,
+        "mean_tpot_ms": 1e3 * tpot,
+        "mean_e2el_ms": 1e3 * e2e,
+        "max_concurrency": cap,
         **changes,
     }
-    return ServeRun(**fields)
+    return SourceRecord("run.json", fields)
+
+
+def serve_row(record, layout):
+    """Read a run as vLLM's `bench serve` writes it."""
+    return Bench("vllm", ("mean_ttft_ms",), "mean_e2el_ms").row(record, layout)
 
 
 @given(st.integers(1, 512), st.integers(1, 8192), st.integers(2, 2048), st.floats(0.004, 0.2))
@@ -55,7 +60,7 @@ def test_a_cap_that_was_not_held_is_not_believed():
 def test_the_other_definition_of_time_per_token_is_seen_and_replaced():
     """e2e ÷ output holds the prefill; both definitions are in use under one name."""
     honest = run(ttft=2.0)
-    other = run(ttft=2.0, cap=16, tpot_s=honest.e2e_s / 256)
+    other = run(ttft=2.0, cap=16, mean_tpot_ms=honest.fields["mean_e2el_ms"] / 256)
     row, notes = serve_row(other, {})
     assert row.point.time_s == pytest.approx(0.02)
     assert "e2e/out" in notes[0]
@@ -65,12 +70,12 @@ def test_the_other_definition_of_time_per_token_is_seen_and_replaced():
     "changes",
     [
         {"completed": 0},
-        {"duration_s": None},
-        {"ttft_s": None},
-        {"tpot_s": None, "e2e_s": None},
-        {"output_tokens": 320},  # one token a request
-        {"output_tokens_per_s": 10_000.0},  # does not balance
-        {"e2e_s": 0.1},  # ends before its first token
+        {"duration": None},
+        {"mean_ttft_ms": None},
+        {"mean_tpot_ms": None, "mean_e2el_ms": None},
+        {"total_output_tokens": 320},  # one token a request
+        {"output_throughput": 10_000.0},  # does not balance
+        {"mean_e2el_ms": 100.0},  # ends before its first token
     ],
 )
 def test_a_run_that_cannot_be_true_is_a_bad_row(changes):

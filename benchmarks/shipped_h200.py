@@ -1,8 +1,9 @@
 """Turn the H200 measurements into the shipped profiles.
 
-Run as `python -m libra_plan.profiles.importers.h200 SOURCE TARGET`. SOURCE holds
-`meta.json`, `role_profiles.csv` and `sharing_and_migration.jsonl`. The output depends on them
-alone, so a second run changes nothing.
+    python benchmarks/shipped_h200.py SOURCE profiles/
+
+SOURCE holds `meta.json`, `role_profiles.csv` and `sharing_and_migration.jsonl`. The output depends on
+them alone, so a second run changes nothing.
 """
 
 from __future__ import annotations
@@ -34,8 +35,6 @@ from libra_plan.profiles.schema import (
     SwitchingFile,
 )
 
-__all__ = ["import_h200", "profile_files", "switching_file"]
-
 GPU_CLASS = "h200_sxm"
 PROFILES_SOURCE = "role_profiles.csv"
 SHARING_SOURCE = "sharing_and_migration.jsonl"
@@ -46,7 +45,7 @@ _SHAPES: dict[str, dict[str, Any]] = {
     "qwen2.5-1.5b": {"layers": 28, "hidden": 1536, "heads": 12, "kv_heads": 2, "ffn": 8960, "vocab": 151936},
     "qwen2.5-7b": {"layers": 28, "hidden": 3584, "heads": 28, "kv_heads": 4, "ffn": 18944, "vocab": 152064},
 }
-_HEADER = "# Written by `python -m libra_plan.profiles.importers.h200`; change the importer, not this file.\n"
+_HEADER = "# Written by `python benchmarks/shipped_h200.py`; change the script, not this file.\n"
 _NOTES = {
     "decode": "one decode step at a full context, replayed as a CUDA graph",
     "score": "one forward pass that gives log-probabilities",

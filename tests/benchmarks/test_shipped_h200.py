@@ -1,20 +1,27 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import os
 from pathlib import Path
 
 import pytest
 
 from libra_plan.profiles.catalog import load_folder, shipped_folder
-from libra_plan.profiles.importers.h200 import (
-    PROFILES_SOURCE,
-    SHARING_SOURCE,
-    import_h200,
-    main,
-    switching_file,
-)
 
+ROOT = Path(__file__).parents[2]
+
+
+def load(name):
+    """Load a script of benchmarks/, which is no package."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "benchmarks" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+shipped_h200 = load("shipped_h200")
+PROFILES_SOURCE, SHARING_SOURCE = shipped_h200.PROFILES_SOURCE, shipped_h200.SHARING_SOURCE
 SOURCE = os.environ.get("LIBRA_PLAN_H200_SOURCE", "")
 SOURCE_SHA256 = {
     PROFILES_SOURCE: "37338287e4f27b9d7a112926fed192ae2fb658d90a2484449ae56faa2bd6930c",
@@ -59,8 +66,8 @@ def tree(folder: Path) -> dict[str, bytes]:
 def test_imports_a_folder_per_model_and_phase(tmp_path: Path) -> None:
     """What is imported passes the catalog's own checks, and a second run changes nothing."""
     source = write_source(tmp_path / "source")
-    import_h200(source, tmp_path / "out")
-    main([str(source), str(tmp_path / "again")])
+    shipped_h200.import_h200(source, tmp_path / "out")
+    shipped_h200.main([str(source), str(tmp_path / "again")])
     assert tree(tmp_path / "out") == tree(tmp_path / "again")
     folder = load_folder(tmp_path / "out", library=())
     assert sorted(folder.profiles) == [
@@ -76,7 +83,7 @@ def test_imports_a_folder_per_model_and_phase(tmp_path: Path) -> None:
 
 def test_switching_costs_are_those_of_the_readings() -> None:
     """Median, bounds and rates, worked out by hand from the few lines above."""
-    costs = switching_file(EVENTS.encode())
+    costs = shipped_h200.switching_file(EVENTS.encode())
     assert (costs.start_s.typical, costs.start_s.low, costs.start_s.p90, costs.start_s.n) == (
         8.0,
         7.0,
@@ -107,6 +114,6 @@ def test_shipped_profiles_name_their_sources() -> None:
 @pytest.mark.skipif(not SOURCE, reason="LIBRA_PLAN_H200_SOURCE does not name the folder of the measurements")
 def test_the_shipped_files_are_the_importers_output(tmp_path: Path) -> None:
     """Nobody edits a measurement by hand."""
-    import_h200(SOURCE, tmp_path)
+    shipped_h200.import_h200(SOURCE, tmp_path)
     for name, content in tree(tmp_path).items():
         assert (shipped_folder() / name).read_bytes() == content, name

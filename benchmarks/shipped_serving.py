@@ -1,8 +1,9 @@
 """Make the shipped serving profiles (`profiles/aic-*`) from AIConfigurator's measured rows.
 
-Run as `python -m libra_plan.profiles.importers.shipped_serving SOURCE TARGET`; SOURCE is the table.
-The output depends on it alone. Profiles of one layout with fewer rows than a fit needs are kept:
-their other layouts can be fitted.
+    python benchmarks/shipped_serving.py SOURCE profiles/
+
+SOURCE is the table. The output depends on it alone. Profiles of one layout with fewer rows than a fit
+needs are kept: their other layouts can be fitted.
 """
 
 from __future__ import annotations
@@ -11,10 +12,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from libra_plan.profiles.importers.facts import facts_from_flags
 from libra_plan.profiles.importers.run import ImportReport, import_profile
-
-__all__ = ["SELECTIONS", "import_shipped"]
 
 _VLLM_SHARE = "the source does not say gpu_memory_utilization: 0.9 is vLLM's default"
 _TRTLLM_SHARE = "the source does not say free_gpu_memory_fraction: 0.9 is TensorRT-LLM's default"
@@ -55,9 +53,7 @@ SELECTIONS: tuple[dict[str, str], ...] = (
 def import_shipped(source: str | Path, target_dir: str | Path) -> tuple[ImportReport, ...]:
     """Write every shipped serving profile under `target_dir`."""
     return tuple(
-        import_profile(
-            "aiconfigurator", source, target_dir, facts_from_flags({**_COMMON, **selection}), replace=True
-        )[1]
+        import_profile("aiconfigurator", source, target_dir, replace=True, **{**_COMMON, **selection})
         for selection in SELECTIONS
     )
 
