@@ -3,8 +3,8 @@
 Each mutant is the package with one operator, constant or condition changed (by Cosmic Ray's operators) in a
 module of `planner/optimize`, `planner/verify`, `planner/controller` or `models`. A mutant is killed when a
 test fails: first those of the module, then those of its package, then all that import it. Changes that no run
-can notice (annotations, docstrings) are not counted. Mutants are made in a copy of the repository, whose tests
-must pass before. Prints one JSON line a mutant as it ends, and the share killed at the end.
+can notice (annotations, docstrings) are not counted. Mutants are made in a copy of the repository, where the
+tests must pass before. Prints one JSON line a mutant as it ends, and the share killed at the end.
 Needs `pip install cosmic-ray`.
 """
 

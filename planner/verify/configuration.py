@@ -82,7 +82,7 @@ def check_filled(task: Task, configuration: Configuration) -> Found:
 
 
 def _are_runs(groups: list[list[str]], order: list[str]) -> bool:
-    """Tell whether the groups cut the stage order into runs; within a group the order is free."""
+    """Return whether the groups cut the stage order into runs; within a group the order is free."""
     places = [sorted(order.index(role) for role in group) for group in groups]
     return all(group[-1] - group[0] == len(group) - 1 for group in places) and [
         group[0] for group in places

@@ -176,7 +176,7 @@ def _form(whole: Whole, member: Task) -> Found:
 
 
 def _part(whole: Whole, member: Task) -> Configuration:
-    """Give what a member is to be told: its roles in pools that are those of all."""
+    """Return what a member is to be told: its roles in pools that are those of all."""
     served = _served(whole.sharing)
     names = {f"{member.id}/{role.id}": role.id for role in member.roles}
     if served:
@@ -200,7 +200,7 @@ def _part(whole: Whole, member: Task) -> Configuration:
 
 
 def joint_times(whole: Whole) -> Times:
-    """Give the step of all members: value, low and high, seconds.
+    """Return the step of all members: value, low and high, seconds.
 
     In turns, it is the longest of what one member does and of what one pool does, with all hand-overs.
     With one engine it is that of the member that has most beside the engine.

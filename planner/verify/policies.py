@@ -83,7 +83,7 @@ def _deadlines(problem: Problem, plan: Plan) -> Found:
 
 
 def _wanted(task: Task, moved: bool) -> float | None:
-    """Give the rate a task asks, steps/s; None when no rate is enough."""
+    """Return the rate a task asks, steps/s; None when no rate is enough."""
     least = task.min_steps_per_s or 0.0
     if task.deadline is None:
         return least

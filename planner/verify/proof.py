@@ -132,7 +132,7 @@ class _Now:
 
 
 def _moved(now: _Now, running: RunningTask) -> bool:
-    """Tell whether a task of the running plan does not keep exactly its layouts and GPUs."""
+    """Return whether a task of the running plan does not keep exactly its layouts and GPUs."""
     held = now.held.get(running.task)
     if held is None:
         return False
@@ -148,7 +148,7 @@ def _moved(now: _Now, running: RunningTask) -> bool:
 
 
 def _moves(now: _Now, plan: Plan, running: RunningTask) -> bool:
-    """Tell whether a task starts anew; those that run jointly all do, unless each stays as it is."""
+    """Return whether a task starts anew; those that run jointly all do, unless each stays as it is."""
     run = next((run for run in plan.joint if running.task in run.tasks), None)
     if run is None:
         return _moved(now, running) or running.task in now.sharing
@@ -158,7 +158,7 @@ def _moves(now: _Now, plan: Plan, running: RunningTask) -> bool:
 
 
 def _worth(problem: Problem, plan: Plan, running: RunningTask, now: _Now) -> float:
-    """Give weight, with what waiting adds, times throughput, less what a move loses of the horizon."""
+    """Return weight, with what waiting adds, times throughput, less what a move loses of the horizon."""
     task = problem.task_of[running.task]
     kept, waited = 1.0, 0.0
     if _moves(now, plan, running):

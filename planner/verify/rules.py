@@ -41,7 +41,7 @@ class Violation:
 
 
 def close(one: float, other: float, relative: float) -> bool:
-    """Tell whether two numbers are equal but for rounding."""
+    """Return whether two numbers are equal but for rounding."""
     return isclose(one, other, rel_tol=relative, abs_tol=1e-12)
 
 
@@ -68,7 +68,7 @@ class Turn:
         return [self.keeps(option) for option in self.options]
 
     def keeps(self, option: StageOption) -> float:
-        """Give what one role keeps on a GPU while it pauses, MiB."""
+        """Return what one role keeps on a GPU while it pauses, MiB."""
         return option.static_mib if self.mode is MemoryMode.RESIDENT else option.asleep_mib
 
 
@@ -121,7 +121,7 @@ def _coupled(turns: Sequence[Turn], coupling: Coupling) -> Times:
 
 
 def _stale_s(turns: Sequence[Turn], pools: list[Times], bound: int, coupling: Coupling) -> float:
-    """Give the least step for which an async phase has no more than 1 + η steps' trajectories on their way.
+    """Return the least step for which an async phase has no more than 1 + η steps' trajectories on their way.
 
     Batches: each is in one pool at a time. Streams: a trajectory is generated, waits half a step for its
     batch, and is held while the other pools have that.
@@ -159,7 +159,7 @@ def _one_bound(times: list[float], coupling: Coupling) -> float:
 
 
 def configuration_peak_mib(ways: Ways) -> float:
-    """Give the most a GPU may have to hold, MiB.
+    """Return the most a GPU may have to hold, MiB.
 
     That is a role at work, what the others of its pool keep, and the most that pools of each other
     phase keep.
@@ -176,7 +176,7 @@ def _turn_peak_mib(turn: Turn) -> float:
 
 
 def host_per_gpu(turn: Turn) -> tuple[float, float]:
-    """Give the CPU cores and the host memory (MiB) that one GPU of the pool takes on its node."""
+    """Return the CPU cores and the host memory (MiB) that one GPU of the pool takes on its node."""
     cores = sum(role.cpu_cores_per_gpu for role in turn.roles)
     memory_mib = sum(role.host_memory_mib_per_gpu for role in turn.roles)
     memory_mib += sum(option.offloaded_host_mib for option in turn.options)

@@ -204,7 +204,7 @@ def _keeps_to_nodes(cluster: Cluster, replica: tuple[GpuId, ...]) -> bool:
 
 
 def _in_one_domain(cluster: Cluster, nodes: set[str]) -> bool:
-    """Tell whether nodes may carry one replica: any may, unless the cluster names NVLink domains."""
+    """Return whether nodes may carry one replica: any may, unless the cluster names NVLink domains."""
     domains = {node.nvlink_domain for node in cluster.nodes if node.id in nodes}
     named = any(node.nvlink_domain is not None for node in cluster.nodes)
     return not named or (len(domains) == 1 and None not in domains)
@@ -270,7 +270,7 @@ def _workers(cluster: Cluster, task: Task, running: RunningTask) -> Found:
 
 
 def _host_of_gpus(task: Task, running: RunningTask) -> dict[GpuId, tuple[float, float]]:
-    """Give (cores, MiB) of each GPU: its pool's; over phases, the sum of each one's largest pool."""
+    """Return (cores, MiB) of each GPU: its pool's; over phases, the sum of each one's largest pool."""
     ways = turns_of(task, running.configuration)
     if len(ways) > 1:
         needs = [[host_per_gpu(turn) for turn in phase] for phase in ways]
