@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from libra_plan.cli import render
-from libra_plan.cli.errors import writing
 from libra_plan.cli.flags import Form, FormOption
 from libra_plan.errors import InputError
 
 if TYPE_CHECKING:
-    from libra_plan.profiles.measure import MeasureReport
+    from libra_plan.profiles.measure.measure import MeasureReport
 
 __all__ = ["register"]
 
@@ -68,29 +67,23 @@ def measure(
     form: FormOption = Form.TABLE,
 ) -> None:
     """Measure and write profiles."""
-    from libra_plan.profiles.measure import Settings, read_plan
-    from libra_plan.profiles.measure import measure as run
+    from libra_plan.profiles.measure.measure import measure_profile
+    from libra_plan.profiles.measure.runner import MeasureSettings
 
-    if train_precision not in ("auto", "bf16", "fp32-master/bf16"):
-        raise InputError(
-            "unknown --train-precision", got=train_precision, allowed="auto, bf16, fp32-master/bf16"
-        )
-    named = tuple(phase.strip() for phase in phases.split(",") if phase.strip())
-    with writing(out):
-        out.mkdir(parents=True, exist_ok=True)
-    report = run(
+    report = measure_profile(
         model,
-        named,
         out,
-        plan=None if plan is None else read_plan(plan, named),
+        tuple(phase.strip() for phase in phases.split(",") if phase.strip()),
+        plan=plan,
         budget_s=budget_s,
-        settings=Settings(warmup=warmup, repeats=repeats, point_s=point_s),
+        settings=MeasureSettings(warmup=warmup, repeats=repeats, point_s=point_s),
         seed=seed,
         date=time.strftime("%Y-%m-%d", time.gmtime()),
         prefix=prefix,
         device=device,
         train_precision=train_precision,
         gpu_class=gpu_class,
+        notes=render.note,
     )
     _print_measured(report, form)
 
@@ -138,9 +131,7 @@ def import_(
             allowed=f"one of {', '.join(FORMATS)}; a file or folder; --out DIR",
             way_out="libra-plan profile import --list shows formats and flags",
         )
-    facts = _flags(context.args)
-    with writing(out):
-        report = import_profile(format_name, source, out, replace=replace, **facts)
+    report = import_profile(format_name, source, out, replace=replace, **_flags(context.args))
     for line in report.warnings:
         render.note(f"warning: {line}")
     for each in report.quarantined:

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import msgspec
 
-from libra_plan.errors import InputError, ProfileError, Where, few
+from libra_plan.errors import InputError, ProfileError, Where, few, writing
 from libra_plan.profiles import physics, wording
 from libra_plan.profiles.counting import counted
 from libra_plan.profiles.document import shown
@@ -133,9 +133,10 @@ def import_profile(
     target = Path(out)
     if not replace:
         _refuse_existing(target, [profile.id for profile, _, _ in made])
-    folders = tuple(write_folder(target, profile, points, _HEADER) for profile, points, _ in made)
-    for folder, (_, _, aside) in zip(folders, made, strict=True):
-        _list_quarantined(folder, aside)
+    with writing(target):
+        folders = tuple(write_folder(target, profile, points, _HEADER) for profile, points, _ in made)
+        for folder, (_, _, aside) in zip(folders, made, strict=True):
+            _list_quarantined(folder, aside)
     kept = {profile.id: len(points) for profile, points, _ in made}
     return ImportReport(folders, kept, tuple(quarantined), tuple(dict.fromkeys(warnings)))
 

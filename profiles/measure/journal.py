@@ -1,8 +1,8 @@
-"""The measuring journal: one JSON line a record, on disk before the next point starts.
+"""The measuring journal, and the profiles written from it.
 
-Records: `setup` (who measures what on which machine, once a profile) and `point`. A restarted run
-reads it back, drops a torn last line and skips what is done. The last record of a point counts.
-Only the standard library is needed, so a bare GPU machine can measure and another one can convert.
+One JSON line a record, on disk before the next point starts: `setup` (who measures what on which
+machine, once a profile) and `point`. A restarted run reads it back, drops a torn last line and skips
+what is done. The last record of a point counts.
 """
 
 from __future__ import annotations
@@ -12,17 +12,43 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+import msgspec
+
 from libra_plan.errors import ProfileError, Where
 from libra_plan.profiles.measure.plan import PlannedPoint
+from libra_plan.profiles.profile_folder import sha256_of, write_folder
+from libra_plan.profiles.schema import Point, ProfileFile
 
-__all__ = ["Journal"]
+__all__ = ["MeasureJournal", "write_profiles"]
 
 Record = dict[str, object]
+_SCHEMA_VERSION = 1
+_HEADER = "# Written by `libra-plan profile measure` from its journal.\n"
+# What a point of the journal and a row of points.csv have in common.
+_POINT_FIELDS = (
+    "status",
+    "batch_sequences",
+    "seq_len_tokens",
+    "repeats",
+    "time_s",
+    "time_low_s",
+    "time_high_s",
+    "peak_allocated_mib",
+    "peak_reserved_mib",
+    "device_used_mib",
+)
+_STEP_OF = {
+    "decode": "one decode step at a full context, random weights",
+    "score": "one forward pass that gives log-probabilities, random weights",
+    "train": "one optimizer step with full recomputation, random weights",
+}
+_ACCUMULATED = "one micro-batch with full recomputation beside held gradients, and its share of the step"
+_TIME_DIGITS = 7  # 0.1 µs; the repeats differ by more
 # A restart on another day continues; on another machine or stack it may not.
 _NOT_IDENTITY = ("method", "notes")
 
 
-class Journal:
+class MeasureJournal:
     """An append-only file of records; every `write` is synced."""
 
     def __init__(self, path: Path) -> None:
@@ -99,3 +125,80 @@ def _whole(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"not a whole number: {value!r}")
     return value
+
+
+def write_profiles(
+    journal: MeasureJournal, out_dir: Path, *, source: str | None = None, gpu_class: str | None = None
+) -> tuple[Path, ...]:
+    """Write `<out_dir>/<profile>/profile.yaml` and `points.csv` for every profile with a point.
+
+    `source` names the journal for the provenance, which pins it by its digest; `gpu_class` renames
+    the class, which must be the cluster's word for the GPU.
+    """
+    folders = []
+    for profile, setup in journal.setups.items():
+        rows = [record for (name, _), record in sorted(journal.points.items()) if name == profile]
+        if any(row["status"] == "ok" for row in rows):
+            if gpu_class is not None:
+                hardware = setup["hardware"]
+                assert isinstance(hardware, dict)
+                setup = setup | {"hardware": hardware | {"gpu_class": gpu_class}}  # noqa: PLW2901
+            folders.append(_write_profile(out_dir, profile, setup, rows, journal.path, source))
+    return tuple(folders)
+
+
+def _write_profile(
+    out_dir: Path, profile: str, setup: Record, rows: list[Record], journal: Path, source: str | None
+) -> Path:
+    document = {
+        "schema_version": _SCHEMA_VERSION,
+        "id": profile,
+        **{key: _known(setup[key]) for key in ("phase", "model", "hardware", "software", "method")},
+        "provenance": {
+            "kind": "measured",
+            "points_sha256": sha256_of(b""),  # filled in when the points are text
+            "source": source or journal.name,
+            "source_sha256": sha256_of(journal.read_bytes()),
+            "licence": "Apache-2.0",
+        },
+        "notes": _notes(setup),
+    }
+    try:
+        file = msgspec.convert(document, ProfileFile)
+        points = [msgspec.convert(_row(row, setup["phase"]), Point) for row in rows]
+    except msgspec.ValidationError as error:
+        raise ProfileError(
+            "the journal holds no complete profile", got=error, where=Where(str(journal), key=profile)
+        ) from error
+    return write_folder(out_dir, file, points, _HEADER)
+
+
+def _notes(setup: Record) -> str:
+    text, notes, software = _STEP_OF[str(setup["phase"])], setup.get("notes"), setup["software"]
+    assert isinstance(software, Mapping)
+    if "micro_batches" in software.get("flags", {}):
+        text = _ACCUMULATED
+    idle = notes.get("used_before_mib") if isinstance(notes, dict) else None
+    if idle is not None:
+        text += f"; device_used_mib counts the {idle} MiB in use before the model was built"
+    return text
+
+
+def _row(record: Record, phase: object) -> dict[str, object]:
+    row = {key: record[key] for key in _POINT_FIELDS if record.get(key) is not None}
+    for key in ("time_s", "time_low_s", "time_high_s"):
+        if key in row:
+            row[key] = round(float(str(row[key])), _TIME_DIGITS)
+    if "time_s" in row:
+        tokens = int(str(row["batch_sequences"]))
+        if phase != "decode":  # a decode step yields one token a sequence
+            tokens *= int(str(row["seq_len_tokens"]))
+        row["tokens_per_s"] = round(tokens / float(str(row["time_s"])), 1)
+    return row
+
+
+def _known(value: object) -> object:
+    """Leave out what is unknown: None is said by absence."""
+    if not isinstance(value, Mapping):
+        return value
+    return {key: _known(inner) for key, inner in value.items() if inner is not None}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from libra_plan.errors import ProfileError, Where
 
-__all__ = ["PHASES", "WORKS", "PlannedPoint", "default_plan", "informative_order", "read_plan"]
+__all__ = ["PHASES", "WORKS", "PlannedPoint", "default_plan", "informative_order", "read_points_plan"]
 
 # What can be measured, and the profile phase it yields. `decode-gqa` is decoding without a mask (every
 # position of a full context is attended), which lets SDPA use its grouped-query flash kernel.
@@ -37,25 +37,20 @@ class PlannedPoint:
 
     @property
     def tokens(self) -> int:
-        """Count the tokens the point holds."""
+        """The tokens the point holds."""
         return self.batch_sequences * self.seq_len_tokens
 
     def covers(self, other: PlannedPoint) -> bool:
-        """Say whether this point is at least as large as the other in both directions."""
+        """Whether this point is at least as large as the other in both directions."""
         return self.batch_sequences >= other.batch_sequences and self.seq_len_tokens >= other.seq_len_tokens
 
 
 def default_plan(work: str) -> tuple[PlannedPoint, ...]:
     """Return the grid for a kind of work: powers of two, bounded by what one GPU can hold or do in time."""
-    if work in ("decode", "decode-gqa"):
-        batches = tuple(2**power for power in range(9))
-        contexts = tuple(2**power for power in range(8, 16))
-        return tuple(PlannedPoint(batch, context) for batch in batches for context in contexts)
-    batches = tuple(2**power for power in range(7))
-    lengths = tuple(2**power for power in range(8, 16))
-    largest_tokens = 65536
-    grid = (PlannedPoint(batch, length) for batch in batches for length in lengths)
-    return tuple(point for point in grid if point.tokens <= largest_tokens)
+    decodes = PHASES[work] == "decode"
+    batches, most_tokens = (range(9), math.inf) if decodes else (range(7), 65536)
+    grid = (PlannedPoint(2**batch, 2**length) for batch in batches for length in range(8, 16))
+    return tuple(point for point in grid if point.tokens <= most_tokens)
 
 
 def informative_order(points: Iterable[PlannedPoint]) -> tuple[PlannedPoint, ...]:
@@ -85,7 +80,7 @@ def _distance(a: PlannedPoint, b: PlannedPoint) -> float:
     )
 
 
-def read_plan(path: Path, works: Sequence[str]) -> dict[str, tuple[PlannedPoint, ...]]:
+def read_points_plan(path: Path, works: Sequence[str]) -> dict[str, tuple[PlannedPoint, ...]]:
     """Read a CSV of `work,batch_sequences,seq_len_tokens` rows; works without a row are absent."""
     plan: dict[str, list[PlannedPoint]] = {}
     if not path.is_file():

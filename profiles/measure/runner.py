@@ -1,6 +1,6 @@
 """Measure the points of one kind of work: warm-up, repeats, out of memory, resume, time budget.
 
-Knows nothing of torch: a `Workload` prepares a step and reads memory, so the logic is tested on any machine.
+A `DeviceWork` prepares a step and reads memory; nothing here knows torch, so that it is tested anywhere.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from libra_plan.profiles.measure.journal import Journal
+from libra_plan.profiles.measure.journal import MeasureJournal
 from libra_plan.profiles.measure.plan import PlannedPoint
 
-__all__ = ["Counts", "DeviceMemory", "OutOfDeviceMemory", "Settings", "Workload", "measure_points"]
+__all__ = ["Counts", "DeviceMemory", "DeviceWork", "MeasureSettings", "OutOfDeviceMemory", "measure_points"]
 
 Clock = Callable[[], float]
 Step = Callable[[], None]
@@ -35,7 +35,7 @@ class DeviceMemory:
     device_used_mib: float | None
 
 
-class Workload(Protocol):
+class DeviceWork(Protocol):
     """A model on a device, ready to run one kind of work.
 
     `passes`: micro-batches of a point in one step; times are those of one.
@@ -57,7 +57,7 @@ class Workload(Protocol):
 
 
 @dataclass(frozen=True)
-class Settings:
+class MeasureSettings:
     """How a point is timed.
 
     Each of `repeats` times covers as many steps as fill `timing_s` (a step of milliseconds would
@@ -87,11 +87,11 @@ class Counts:
 
 def measure_points(
     profile: str,
-    workload: Workload,
+    workload: DeviceWork,
     points: Sequence[PlannedPoint],
-    journal: Journal,
+    journal: MeasureJournal,
     *,
-    settings: Settings,
+    settings: MeasureSettings,
     clock: Clock,
     deadline: float,
     tell: Callable[[PlannedPoint, dict[str, object]], None],
@@ -147,7 +147,7 @@ def _fits_in_time(point: PlannedPoint, counts: Counts, left_s: float) -> bool:
 
 
 def _measure(
-    workload: Workload, point: PlannedPoint, settings: Settings, clock: Clock, deadline: float
+    workload: DeviceWork, point: PlannedPoint, settings: MeasureSettings, clock: Clock, deadline: float
 ) -> dict[str, object]:
     row: dict[str, object] = {
         "batch_sequences": point.batch_sequences,
@@ -164,7 +164,7 @@ def _measure(
 
 
 def _timed(
-    workload: Workload, point: PlannedPoint, settings: Settings, clock: Clock, deadline: float
+    workload: DeviceWork, point: PlannedPoint, settings: MeasureSettings, clock: Clock, deadline: float
 ) -> dict[str, object]:
     step = workload.prepare(point)
     once_s = 0.0
@@ -191,7 +191,7 @@ def _timed(
     }
 
 
-def _seconds_per_step(workload: Workload, step: Step, steps: int, clock: Clock) -> float:
+def _seconds_per_step(workload: DeviceWork, step: Step, steps: int, clock: Clock) -> float:
     workload.synchronize()
     begun = clock()
     for _ in range(steps):

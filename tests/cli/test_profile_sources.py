@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from libra_plan.profiles import measure as measuring
 from libra_plan.profiles.catalog import load_profile
-from libra_plan.profiles.measure.facade import MeasureReport
+from libra_plan.profiles.measure import measure as measuring
+from libra_plan.profiles.measure.measure import MeasureReport
 from libra_plan.profiles.measure.runner import Counts
 
 TABLE = "batch,length,latency\n" + "".join(
@@ -81,11 +81,11 @@ def test_measure_hands_over_what_was_asked(call, tmp_path, monkeypatch):
     """The command is a thin cover: settings and plan must arrive, and the counts come back."""
     seen = {}
 
-    def fake(model, phases, out, **more):
+    def fake(model, out, phases, **more):
         seen.update(more, model=model, phases=phases)
         return MeasureReport((out / "x",), out / "journal.jsonl", {"x": Counts(ok=3, left=1)})
 
-    monkeypatch.setattr(measuring, "measure", fake)
+    monkeypatch.setattr(measuring, "measure_profile", fake)
     words = ("--phases", "score,train", "--budget-s", "60", "--repeats", "3", "--format", "json")
     ran = call("profile", "measure", "qwen2.5-0.5b", "--out", tmp_path, *words)
     assert ran.code == 0, ran.err

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from libra_plan.profiles.measure.plan import PlannedPoint
-from libra_plan.profiles.measure.progress import PlainProgress
 from libra_plan.profiles.measure.runner import DeviceMemory, OutOfDeviceMemory
 
 HARDWARE = {"gpu_class": "fake", "memory_mib": 1000.0}
@@ -100,8 +98,3 @@ class FakeBackend:
 
     def close(self) -> None:
         self.closed += 1
-
-
-def silent() -> PlainProgress:
-    """Give a progress that nobody sees."""
-    return PlainProgress(io.StringIO())

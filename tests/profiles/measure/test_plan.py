@@ -6,7 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libra_plan.errors import ProfileError
-from libra_plan.profiles.measure.plan import WORKS, PlannedPoint, default_plan, informative_order, read_plan
+from libra_plan.profiles.measure.plan import (
+    WORKS,
+    PlannedPoint,
+    default_plan,
+    informative_order,
+    read_points_plan,
+)
 
 SHAPES = st.lists(
     st.builds(PlannedPoint, st.integers(1, 512), st.integers(1, 70000)), min_size=1, max_size=12, unique=True
@@ -53,7 +59,7 @@ def test_a_plan_file_gives_the_points_of_each_work(tmp_path: Path) -> None:
     """Only the works asked for are returned; a work without rows is absent and gets its default."""
     path = tmp_path / "plan.csv"
     path.write_text("work,batch_sequences,seq_len_tokens\ntrain,2,64\ndecode,1,8\ntrain,1,32\n")
-    assert read_plan(path, ["train", "score"]) == {"train": (PlannedPoint(2, 64), PlannedPoint(1, 32))}
+    assert read_points_plan(path, ["train", "score"]) == {"train": (PlannedPoint(2, 64), PlannedPoint(1, 32))}
 
 
 @pytest.mark.parametrize(
@@ -70,4 +76,4 @@ def test_a_bad_row_is_named_by_its_line(tmp_path: Path, row: str, message: str) 
     path = tmp_path / "plan.csv"
     path.write_text(f"work,batch_sequences,seq_len_tokens\ntrain,1,8\n{row}\n")
     with pytest.raises(ProfileError, match=rf"plan\.csv:3: .*{message}"):
-        read_plan(path, ["train"])
+        read_points_plan(path, ["train"])

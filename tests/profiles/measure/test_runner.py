@@ -4,9 +4,9 @@ from pathlib import Path
 import pytest
 from fake_work import FakeClock, FakeWork
 
-from libra_plan.profiles.measure.journal import Journal
+from libra_plan.profiles.measure.journal import MeasureJournal
 from libra_plan.profiles.measure.plan import PlannedPoint
-from libra_plan.profiles.measure.runner import Counts, Settings, measure_points
+from libra_plan.profiles.measure.runner import Counts, MeasureSettings, measure_points
 
 SMALL, MIDDLE, LARGE = PlannedPoint(1, 100), PlannedPoint(4, 200), PlannedPoint(8, 400)
 
@@ -16,17 +16,17 @@ def run(
     work: FakeWork,
     points: Sequence[PlannedPoint],
     *,
-    settings: Settings | None = None,
+    settings: MeasureSettings | None = None,
     budget_s: float = float("inf"),
-) -> tuple[Counts, Journal]:
-    journal = Journal(path / "journal.jsonl")
+) -> tuple[Counts, MeasureJournal]:
+    journal = MeasureJournal(path / "journal.jsonl")
     deadline = work.clock() + budget_s
     counts = measure_points(
         "p",
         work,
         points,
         journal,
-        settings=settings or Settings(),
+        settings=settings or MeasureSettings(),
         clock=work.clock,
         deadline=deadline,
         tell=lambda point, row: None,
@@ -39,7 +39,7 @@ def test_a_point_is_warmed_up_and_repeated(tmp_path: Path) -> None:
     work = FakeWork(FakeClock())
     durations = iter([9.0, 9.0, 0.5, 0.7, 0.6])
     work.seconds = lambda point: next(durations)
-    counts, journal = run(tmp_path, work, [SMALL], settings=Settings(warmup=2, repeats=3))
+    counts, journal = run(tmp_path, work, [SMALL], settings=MeasureSettings(warmup=2, repeats=3))
     row = journal.points["p", SMALL]
     assert counts.ok == 1
     assert work.steps == 5
@@ -51,7 +51,7 @@ def test_a_point_is_warmed_up_and_repeated(tmp_path: Path) -> None:
 def test_short_steps_are_timed_together(tmp_path: Path) -> None:
     """Waiting for the device costs microseconds, which would blur a step of one millisecond."""
     work = FakeWork(FakeClock(), seconds=lambda point: 0.003)
-    _, journal = run(tmp_path, work, [SMALL], settings=Settings(warmup=1, repeats=2, timing_s=0.02))
+    _, journal = run(tmp_path, work, [SMALL], settings=MeasureSettings(warmup=1, repeats=2, timing_s=0.02))
     assert journal.points["p", SMALL]["steps_per_repeat"] == 7
     assert work.steps == 1 + 2 * 7
     assert journal.points["p", SMALL]["time_s"] == pytest.approx(0.003)
@@ -67,7 +67,7 @@ def test_a_step_of_several_micro_batches_is_given_per_micro_batch(tmp_path: Path
 def test_long_points_get_fewer_repeats(tmp_path: Path) -> None:
     """A step of minutes need not be made five times, but one time alone shows no spread."""
     work = FakeWork(FakeClock(), seconds=lambda point: 60.0)
-    _, journal = run(tmp_path, work, [SMALL], settings=Settings(warmup=1, repeats=5, point_s=10.0))
+    _, journal = run(tmp_path, work, [SMALL], settings=MeasureSettings(warmup=1, repeats=5, point_s=10.0))
     assert journal.points["p", SMALL]["repeats"] == 2
 
 
@@ -129,7 +129,7 @@ def test_a_killed_run_keeps_every_finished_point(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, work, [SMALL, MIDDLE, LARGE])
     assert calls > 2
-    assert set(Journal(tmp_path / "journal.jsonl").points) == {("p", SMALL), ("p", MIDDLE)}
+    assert set(MeasureJournal(tmp_path / "journal.jsonl").points) == {("p", SMALL), ("p", MIDDLE)}
 
 
 def test_the_budget_stops_between_points(tmp_path: Path) -> None:
@@ -137,7 +137,9 @@ def test_the_budget_stops_between_points(tmp_path: Path) -> None:
     work = FakeWork(FakeClock(), seconds=lambda point: 1.0)
     points = [PlannedPoint(batch, 240 // batch) for batch in (1, 2, 3, 4, 5, 6, 8, 10, 12, 15)]
     begun = work.clock()
-    counts, journal = run(tmp_path, work, points, settings=Settings(warmup=1, repeats=4), budget_s=20.0)
+    counts, journal = run(
+        tmp_path, work, points, settings=MeasureSettings(warmup=1, repeats=4), budget_s=20.0
+    )
     assert counts.ok == 4
     assert counts.left == 6
     assert len(journal.points) == 4
@@ -149,7 +151,7 @@ def test_a_large_point_waits_until_a_middle_one_shows_that_it_fits(tmp_path: Pat
     work = FakeWork(FakeClock(), seconds=lambda point: 0.2)
     tiny, middle, large = PlannedPoint(1, 1), PlannedPoint(1, 30), PlannedPoint(1, 900)
     counts, _ = run(
-        tmp_path, work, [tiny, large, middle], settings=Settings(warmup=1, repeats=4), budget_s=60
+        tmp_path, work, [tiny, large, middle], settings=MeasureSettings(warmup=1, repeats=4), budget_s=60
     )
     assert work.prepared == [tiny, middle, large]
     assert counts.left == 0

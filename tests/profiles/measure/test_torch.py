@@ -5,12 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_work import silent
 
 from libra_plan.errors import InputError
 from libra_plan.profiles.catalog import load_profile
-from libra_plan.profiles.measure import PlannedPoint, Settings, measure, torch_works
+from libra_plan.profiles.measure import torch_works
 from libra_plan.profiles.measure.architecture import Architecture
+from libra_plan.profiles.measure.measure import measure_profile
+from libra_plan.profiles.measure.plan import PlannedPoint
+from libra_plan.profiles.measure.runner import MeasureSettings
 from libra_plan.profiles.measure.torch_backend import TorchBackend
 
 pytestmark = pytest.mark.torch
@@ -174,14 +176,13 @@ def test_the_whole_way_on_a_cpu(tmp_path: Path) -> None:
     """From a config.json to profiles that load, every kind of work, parameters counted once if tied."""
     (tmp_path / "config.json").write_text(json.dumps(TINY))
     phases = ("decode", "decode-gqa", "score", "train", "train-accumulated")
-    report = measure(
+    report = measure_profile(
         str(tmp_path / "config.json"),
-        phases,
         tmp_path / "out",
+        phases,
         plan=dict.fromkeys(phases, (POINT, PlannedPoint(1, 16))),
-        settings=Settings(warmup=1, repeats=2, timing_s=0.0),
+        settings=MeasureSettings(warmup=1, repeats=2, timing_s=0.0),
         device="cpu",
-        progress=silent(),
     )
     profiles = [load_profile(folder) for folder in report.folders]
     assert [profile.file.phase for profile in profiles] == ["decode", "decode", "score", "train", "train"]

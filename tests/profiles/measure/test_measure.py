@@ -1,4 +1,3 @@
-import io
 import json
 import runpy
 import shutil
@@ -6,16 +5,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
-from fake_work import FakeBackend, FakeClock, silent
+from fake_work import FakeBackend, FakeClock
 
 from libra_plan.errors import InputError, ProfileError
 from libra_plan.profiles.catalog import load_profile, shipped_folder
-from libra_plan.profiles.measure import PlannedPoint, Settings, measure
-from libra_plan.profiles.measure.__main__ import main
-from libra_plan.profiles.measure.facade import MeasureReport
-from libra_plan.profiles.measure.journal import Journal
-from libra_plan.profiles.measure.progress import BarProgress, PlainProgress, make_progress
-from libra_plan.profiles.measure.result import write_profiles
+from libra_plan.profiles.measure.journal import MeasureJournal, write_profiles
+from libra_plan.profiles.measure.measure import MeasureReport, measure_profile
+from libra_plan.profiles.measure.plan import PlannedPoint
+from libra_plan.profiles.measure.runner import MeasureSettings
 
 ROOT = Path(__file__).resolve().parents[3]
 POINTS = (PlannedPoint(1, 128), PlannedPoint(4, 128), PlannedPoint(8, 256))
@@ -30,17 +27,16 @@ needs_source = pytest.mark.skipif(
 def run(
     out: Path, backend: FakeBackend, phases: tuple[str, ...], budget_s: float | None = None, plan: Plan = PLAN
 ) -> MeasureReport:
-    return measure(
+    return measure_profile(
         MODEL,
-        phases,
         out,
+        phases,
         plan=plan,
         budget_s=budget_s,
-        settings=Settings(warmup=1, repeats=3),
+        settings=MeasureSettings(warmup=1, repeats=3),
         date="2030-01-02",
         clock=backend.clock,
         backend=backend,
-        progress=silent(),
     )
 
 
@@ -108,7 +104,7 @@ def test_phases_are_checked_before_anything_is_built(tmp_path: Path, phases: tup
 def test_the_class_can_be_renamed_when_profiles_are_written(tmp_path: Path) -> None:
     """A cluster may call its GPUs otherwise than NVML does."""
     run(tmp_path, FakeBackend(FakeClock()), ("score",))
-    folders = write_profiles(Journal(tmp_path / "journal.jsonl"), tmp_path, gpu_class="mine")
+    folders = write_profiles(MeasureJournal(tmp_path / "journal.jsonl"), tmp_path, gpu_class="mine")
     assert [load_profile(folder).file.hardware.gpu_class for folder in folders] == ["mine"]
 
 
@@ -121,7 +117,7 @@ def test_an_incomplete_setup_is_refused_by_name(tmp_path: Path) -> None:
     broken["model"].pop("layers")
     path.write_text("\n".join([json.dumps(broken), *rows]) + "\n")
     with pytest.raises(ProfileError, match=r"score: the journal holds no complete profile; got .*layers"):
-        write_profiles(Journal(path), tmp_path)
+        write_profiles(MeasureJournal(path), tmp_path)
 
 
 @needs_source
@@ -130,46 +126,22 @@ def test_the_shipped_profiles_are_what_the_journals_say(tmp_path: Path, size: st
     """Nobody edits a measurement by hand."""
     name = f"benchmarks/h200b/qwen2.5-{size}/journal.jsonl"
     shutil.copy(ROOT / name, tmp_path / "journal.jsonl")  # reading may truncate a torn line
-    assert (
-        main(["--write-only", str(tmp_path / "journal.jsonl"), "--out", str(tmp_path), "--source", name]) == 0
-    )
+    write_profiles(MeasureJournal(tmp_path / "journal.jsonl"), tmp_path, source=name)
     written = sorted(tmp_path.glob("h200b-*/*"))
     assert len(written) == 8
     for path in written:
         assert path.read_bytes() == (shipped_folder() / path.parent.name / path.name).read_bytes()
 
 
-def test_user_errors_end_with_code_2_and_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """No traceback for a typo."""
-    assert main(["--model", "qwen9", "--out", str(tmp_path)]) == 2
-    assert capsys.readouterr().err.startswith("no such model; got qwen9")
-
-
-def test_progress_is_a_bar_only_where_someone_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Logs want lines; rich may be missing where the GPU is."""
-
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
-    assert isinstance(make_progress(io.StringIO()), PlainProgress)
-    assert isinstance(make_progress(Terminal(), has=lambda name: None), PlainProgress)
-    stream = Terminal()
-    bar = make_progress(stream)
-    assert isinstance(bar, BarProgress)
-    bar.begin("x", 2)
-    bar.advance("1x8 0.5 s")
-    bar.close()
-    assert "1x8 0.5 s" in stream.getvalue()
-
-
-def test_plain_progress_counts_points() -> None:
-    """One line a point says how far it is."""
-    stream = io.StringIO()
-    progress = PlainProgress(stream)
-    progress.begin("p", 2)
-    progress.advance("1x8 ok")
-    assert stream.getvalue() == "p [1/2] 1x8 ok\n"
+def test_every_measured_point_is_told(tmp_path: Path) -> None:
+    """A run of an hour says how far it is, and what became of each phase."""
+    backend, lines = FakeBackend(FakeClock()), []
+    plan = {"score": POINTS}
+    measure_profile(
+        MODEL, tmp_path, ("score",), plan=plan, clock=backend.clock, backend=backend, notes=lines.append
+    )
+    assert [line.partition("]")[0] for line in lines[:3]] == [f"fake-{MODEL}-score [{n}/3" for n in (1, 2, 3)]
+    assert "3 measured, 0 out of memory" in lines[3]
 
 
 @pytest.mark.skipif(not (ROOT / "profiles").is_dir(), reason="the measured profiles lie in the checkout")
