@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from libra_plan.cli import render
-from libra_plan.cli.inputs import ClusterFlags, read_inputs
+from libra_plan.cli.inputs import ClusterFlags, read_inputs, read_manifest_at
 from libra_plan.cli.observed import read_observed
 from libra_plan.cli.solving import verified_plan
 from libra_plan.errors import InputError
@@ -19,16 +19,15 @@ if TYPE_CHECKING:
 __all__ = ["estimated"]
 
 
-def estimated(
-    diagnosis: Diagnosis, profiles: Path, manifest: Manifest, folder: Path, cluster: Path | None
-) -> Diagnosis:
-    """Give the diagnosis with what a new plan predicts; corrections that lie by the manifest count."""
+def estimated(diagnosis: Diagnosis, profiles: Path, run: Path, cluster: Path | None) -> Diagnosis:
+    """Return the diagnosis with what a new plan predicts; corrections that lie by the manifest count."""
     from libra_plan.planner.doctor.estimate import PLANNED, step_changes, with_estimates
     from libra_plan.planner.optimize.base import SolveParams
 
     if not any(each.code in PLANNED and each.task for each in diagnosis.findings):
         return diagnosis
-    observed = read_observed(None, folder)
+    manifest = read_manifest_at(run)
+    observed = read_observed(None, run if run.is_dir() else run.parent)
     if observed is None:
         render.note(
             "the estimate rests on profiles as measured; `profile drift` corrects them by what was seen"
@@ -41,7 +40,7 @@ def estimated(
 
 
 def _uniform(manifest: Manifest) -> ClusterFlags:
-    """Give equal nodes as `--gpus N` makes them, if the manifest's are such."""
+    """Return equal nodes as `--gpus N` makes them, if the manifest's are such."""
     nodes = manifest.spec.nodes
     sizes = Counter(len(node.gpus) for node in nodes)
     classes = {gpu.gpu_class for node in nodes for gpu in node.gpus}

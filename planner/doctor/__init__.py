@@ -1,6 +1,6 @@
-"""Say from recordings what holds the pipeline back, with evidence, cause, advice and gain."""
+"""Find in recordings what holds the pipeline back, with evidence, cause, advice and gain."""
 
-from libra_plan.planner.doctor.diagnose import FINDERS, Diagnosis, Unseen, diagnose
+from libra_plan.planner.doctor.diagnose import FINDERS, Diagnosis, Unseen, diagnose, judge
 from libra_plan.planner.doctor.evidence import Evidence, gather
 from libra_plan.planner.doctor.finding import Finder, Finding, Gain, Level, Need
 from libra_plan.planner.doctor.settings import Thresholds
@@ -18,4 +18,5 @@ __all__ = [
     "Unseen",
     "diagnose",
     "gather",
+    "judge",
 ]

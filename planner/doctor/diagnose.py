@@ -2,43 +2,46 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from libra_plan.planner.doctor.evidence import Evidence
-from libra_plan.planner.doctor.finders.backlog import Backlog
-from libra_plan.planner.doctor.finders.gpus_idle import GpusIdle
-from libra_plan.planner.doctor.finders.hang import Hang
-from libra_plan.planner.doctor.finders.host_cpu import HostCpu
-from libra_plan.planner.doctor.finders.host_memory import HostMemory
-from libra_plan.planner.doctor.finders.long_tail import LongTail
-from libra_plan.planner.doctor.finders.memory_ahead import MemoryAhead
-from libra_plan.planner.doctor.finders.memory_unused import MemoryUnused
-from libra_plan.planner.doctor.finders.ranks_uneven import RanksUneven
-from libra_plan.planner.doctor.finders.rollout_slow import RolloutSlow
-from libra_plan.planner.doctor.finders.sync_traffic import SyncTraffic
-from libra_plan.planner.doctor.finders.thrash import Thrash
-from libra_plan.planner.doctor.finders.training_slow import TrainingSlow
+from libra_plan.planner.doctor.finders.gpus import gpus_idle, hang, long_tail, sync_traffic
+from libra_plan.planner.doctor.finders.hosts import host_cpu, host_memory
+from libra_plan.planner.doctor.finders.memory import memory_ahead, memory_unused
+from libra_plan.planner.doctor.finders.moves import thrash
+from libra_plan.planner.doctor.finders.roles import backlog, ranks_uneven, rollout_slow, training_slow
 from libra_plan.planner.doctor.finding import Finder, Finding, Level
+from libra_plan.planner.doctor.reading import read_evidence
 from libra_plan.planner.doctor.settings import Thresholds
+from libra_plan.planner.launchers.document import read_manifest
+from libra_plan.planner.launchers.store import CURRENT
+from libra_plan.planner.telemetry.readers import ReaderFacts
 
-__all__ = ["FINDERS", "Diagnosis", "Unseen", "diagnose"]
+__all__ = ["FINDERS", "Diagnosis", "Unseen", "diagnose", "judge", "utc_text"]
 
 FINDERS: tuple[Finder, ...] = (
-    Hang(),
-    RolloutSlow(),
-    TrainingSlow(),
-    GpusIdle(),
-    MemoryUnused(),
-    HostCpu(),
-    HostMemory(),
-    SyncTraffic(),
-    LongTail(),
-    RanksUneven(),
-    MemoryAhead(),
-    Thrash(),
-    Backlog(),
+    hang,
+    rollout_slow,
+    training_slow,
+    gpus_idle,
+    memory_unused,
+    host_cpu,
+    host_memory,
+    sync_traffic,
+    long_tail,
+    ranks_uneven,
+    memory_ahead,
+    thrash,
+    backlog,
 )
-"""A run that hangs does nothing else worth telling; then the order in which one asks."""
+"""A run that hangs does nothing else worth reporting; then the order in which one asks."""
+_WALL_CLOCK_S = 1e9  # logs without a wall clock begin at 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,33 +52,110 @@ class Unseen:
     lacks: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Diagnosis:
-    """The findings in order, and what the recordings do not tell."""
+    """The findings in order, what the recordings do not show, and lines that could not be read."""
 
     findings: tuple[Finding, ...]
     unseen: tuple[Unseen, ...]
+    left_out: tuple[str, ...] = ()
+    evidence: Evidence = field(default_factory=Evidence, repr=False, compare=False)
+    limits: Thresholds = field(default_factory=Thresholds, repr=False, compare=False)
 
     @property
     def worst(self) -> Level | None:
-        """Give the highest level found; None when nothing was."""
+        """The highest level found; None when nothing was."""
         return max((each.level for each in self.findings), key=lambda level: level.rank, default=None)
 
+    def is_at_least(self, level: str) -> bool:
+        """Whether a finding has this level (`note`, `warning`, `critical`) or a higher one."""
+        return self.worst is not None and self.worst.rank >= Level(level).rank
 
-def diagnose(evidence: Evidence, limits: Thresholds | None = None) -> Diagnosis:
-    """Look for everything that the recordings can tell."""
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data, with times also as dates where the recording has a wall clock."""
+        findings = [
+            msgspec.to_builtins(each)
+            | {"began_utc": utc_text(each.began_s), "ended_utc": utc_text(each.ended_s)}
+            for each in self.findings
+        ]
+        return {
+            "worst": None if self.worst is None else self.worst.value,
+            "findings": findings,
+            "unseen": msgspec.to_builtins(self.unseen),
+            "left_out": list(self.left_out),
+        }
+
+
+def utc_text(at_s: float) -> str | None:
+    """Write seconds since 1970 as a date; None for those of a log that has no wall clock."""
+    if at_s < _WALL_CLOCK_S:
+        return None
+    return f"{datetime.fromtimestamp(at_s, timezone.utc):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def diagnose(
+    recordings: Iterable[Path | str],
+    *,
+    run: Path | str | None = None,
+    reader: str = "counter",
+    task: str = "",
+    gpus: int | None = None,
+    samples: int | None = None,
+    window_s: float = 10.0,
+) -> Diagnosis:
+    """Find what holds a pipeline back, from recordings of one run.
+
+    Parameters
+    ----------
+    recordings
+        Files or folders that `monitor` and `libra_plan.counter` wrote.
+    run
+        Manifest of the plan that ran, or its folder: whose the GPUs are, and which tasks were moved.
+    reader, task, gpus, samples
+        Whose metrics the files of work hold, and what a log may not say; see `throughput`.
+    window_s
+        Length in seconds of the windows in which samples are summed up.
+
+    Returns
+    -------
+    Diagnosis
+        The findings with evidence, cause, advice and gain, in the order to look at them, and what
+        could not be looked for.
+
+    Raises
+    ------
+    InputError
+        A path does not exist, or nothing was recorded there.
+
+    Examples
+    --------
+    >>> for found in diagnose(["telemetry/", "run/telemetry/"], run="run/").findings:  # doctest: +SKIP
+    ...     print(found.code, found.title)
+    """
+    manifest = folder = None
+    if run is not None:
+        path = Path(run)
+        folder = path if path.is_dir() else path.parent
+        manifest = read_manifest(path / CURRENT if path.is_dir() else path)
+    limits = Thresholds(window_s=window_s, gap_s=max(60.0, 2 * window_s))
+    left_out: list[str] = []
+    facts, paths = ReaderFacts(task, gpus, samples), [Path(each) for each in recordings]
+    evidence = read_evidence(paths, manifest, folder, reader, facts, limits, left_out)
+    return judge(evidence, limits, left_out)
+
+
+def judge(evidence: Evidence, limits: Thresholds | None = None, left_out: Iterable[str] = ()) -> Diagnosis:
+    """Look for everything that the evidence can show."""
     limits = limits or Thresholds()
     findings: list[Finding] = []
     unseen = []
     length_s = 0.0 if evidence.span_s is None else evidence.span_s[1] - evidence.span_s[0]
     for finder in FINDERS:
         lacking = tuple(need.value for need in finder.needs if need not in evidence.has)
+        found = [] if lacking else list(finder.find(evidence, limits))
+        findings += found
+        if not lacking and not found and length_s < limits.seen_s:
+            lacking = (f"{limits.seen_s:.0f} s of recording at least; there are {length_s:.0f} s",)
         if lacking:
             unseen.append(Unseen(finder.code, lacking))
-            continue
-        found = list(finder.look(evidence, limits))
-        findings += found
-        if not found and length_s < limits.seen_s:
-            short = f"{limits.seen_s:.0f} s of recording at least; there are {length_s:.0f} s"
-            unseen.append(Unseen(finder.code, (short,)))
-    return Diagnosis(tuple(findings), tuple(unseen))
+    return Diagnosis(tuple(findings), tuple(unseen), tuple(left_out), evidence, limits)

@@ -28,7 +28,7 @@ class StepChange:
 
     @property
     def factor(self) -> float:
-        """Give how many times the throughput of now the new plan has."""
+        """How many times the throughput of now the new plan has."""
         return self.now_s.value / self.then_s.value
 
 

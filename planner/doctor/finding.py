@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from libra_plan.planner.doctor.evidence import Evidence
     from libra_plan.planner.doctor.settings import Thresholds
+    from libra_plan.planner.doctor.tracks import Spell
 
-__all__ = ["Finder", "Finding", "Gain", "Level", "Need", "bound_of"]
+__all__ = [
+    "Finder",
+    "Finding",
+    "Gain",
+    "Level",
+    "Need",
+    "bound_of",
+    "duration",
+    "finder",
+    "finding",
+    "unknown",
+]
 
 
 class Level(str, Enum):
-    """How bad: `note` leaves something on the table, `warning` costs now, `critical` stops the run."""
+    """How bad: a `note` is an opportunity, a `warning` costs now, `critical` stops the run."""
 
     NOTE = "note"
     WARNING = "warning"
@@ -23,7 +35,7 @@ class Level(str, Enum):
 
     @property
     def rank(self) -> int:
-        """Give the place in the order of badness."""
+        """The place in the order of badness."""
         return list(Level).index(self)
 
 
@@ -47,7 +59,7 @@ class Need(str, Enum):
 class Gain:
     """How much faster the task could be: `factor` 1.2 is a fifth more throughput; None: not known.
 
-    A `bound` says that it cannot be more, from what was seen; an `estimate` that a plan predicts it.
+    A `bound` cannot be exceeded, from what was seen; an `estimate` is what a plan predicts.
     """
 
     kind: Literal["bound", "estimate", "unknown"]
@@ -59,9 +71,9 @@ class Gain:
 class Finding:
     """Something that holds the pipeline back.
 
-    `figures` are the evidence as numbers, units in their names; `evidence` is the same as a sentence.
-    `began_s` and `ended_s` (seconds since 1970 where the recording says so) are the window it was
-    seen in. `task`, `role`, `node` and `gpus` name whose it is, as far as that is known.
+    `figures` are the evidence as numbers, with units in their names; `evidence` is the same as a
+    sentence. It was seen from `began_s` to `ended_s` (seconds since 1970 where the recording has them).
+    `task`, `role`, `node` and `gpus` are whose it is, as far as that is known.
     """
 
     code: str
@@ -80,27 +92,59 @@ class Finding:
     gpus: tuple[str, ...] = ()
 
 
-class Finder(Protocol):
-    """Looks for one thing; a stable `code`, and what it `needs`, all of it."""
+Look = Callable[["Evidence", "Thresholds"], Iterator[Finding]]
 
-    @property
-    def code(self) -> str:
-        """Give the code that scripts rely on."""
-        ...
 
-    @property
-    def needs(self) -> tuple[Need, ...]:
-        """Give what must have been recorded."""
-        ...
+@dataclass(frozen=True)
+class Finder:
+    """Looks for one thing: a stable `code` that scripts rely on, and all that must have been recorded."""
 
-    def look(self, evidence: Evidence, limits: Thresholds) -> Iterator[Finding]:
-        """Give a finding for each task, role, node or GPU concerned."""
-        ...
+    code: str
+    needs: tuple[Need, ...]
+    look: Look
+
+    def find(self, evidence: Evidence, limits: Thresholds) -> Iterator[Finding]:
+        """Yield a finding for each task, role, node or GPU concerned."""
+        for found in self.look(evidence, limits):
+            yield replace(found, code=self.code)
+
+
+def finder(code: str, *needs: Need) -> Callable[[Look], Finder]:
+    """Make a finder of a function that yields findings."""
+    return lambda look: Finder(code, needs, look)
+
+
+def finding(
+    level: Level,
+    title: str,
+    when: Spell,
+    evidence: str,
+    why: tuple[str, str],
+    gain: Gain,
+    figures: dict[str, float],
+    **whose: Any,
+) -> Finding:
+    """Build a finding; `why` is cause and advice, and the finder adds its code."""
+    return Finding("", level, title, when.began_s, when.ended_s, evidence, *why, gain, figures, **whose)
 
 
 def bound_of(lost_share: float, what: str) -> Gain:
-    """Bound the gain of getting rid of a lost share of time: at most 1 ÷ (1 − share)."""
+    """Bound the gain of removing a lost share of time: at most 1 ÷ (1 − share)."""
     if lost_share >= 1.0:
-        return Gain("unknown", None, f"not to be bounded: {what} is all of the time")
+        return unknown(f"not to be bounded: {what} is all of the time")
     factor = 1.0 / (1.0 - max(lost_share, 0.0))
     return Gain("bound", factor, f"at most × {factor:.2f}, if {what} went away entirely (a bound)")
+
+
+def unknown(text: str) -> Gain:
+    """Return a gain that is not known, and why or what it is about."""
+    return Gain("unknown", None, text)
+
+
+def duration(seconds: float) -> str:
+    """Write seconds in the unit that people think in."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"

@@ -1,4 +1,4 @@
-"""What recordings come down to: frozen columns of windows, one track a GPU, host and role.
+"""What recordings are reduced to: frozen columns of windows, one track a GPU, host and role.
 
 Unknown is NaN, which compares false with everything, so that an unknown reading never counts as
 idle, busy or full.
@@ -14,7 +14,18 @@ from numpy.typing import NDArray
 
 from libra_plan.planner.telemetry.throughput import RankTotal
 
-__all__ = ["Floats", "GpuTrack", "HostTrack", "MovedTask", "QueueTrack", "RoleTrack", "Spell", "spells"]
+__all__ = [
+    "Floats",
+    "GpuTrack",
+    "HostTrack",
+    "MovedTask",
+    "QueueTrack",
+    "RoleTrack",
+    "Spell",
+    "largest",
+    "spells",
+    "weighted_mean",
+]
 
 Floats = NDArray[np.float64]
 
@@ -24,9 +35,8 @@ class GpuTrack:
     """One GPU by window; `start_s` is on the common axis.
 
     `seconds` were covered by samples, `known_s` of them with a known utilization, `idle_s` idle;
-    `traffic_known_s` with known traffic, `traffic_s` in which traffic was high and work low.
-    `used_mib` is the peak of a window and `used_low_mib` the least; `limit_mib` is what programs can
-    have.
+    `traffic_known_s` with known traffic, `traffic_s` in which traffic was high and work low. `used_mib`
+    is the peak of a window and `used_low_mib` the least; `limit_mib` is what programs can have.
     """
 
     node: str
@@ -46,7 +56,7 @@ class GpuTrack:
 
     @property
     def name(self) -> str:
-        """Give `node:index`, or the UUID where the index is not known."""
+        """`node:index`, or the UUID where the index is not known."""
         return f"{self.node}:{self.uuid if self.index is None else self.index}"
 
 
@@ -95,11 +105,27 @@ class RoleTrack:
     ranks: tuple[RankTotal, ...]
 
     @property
+    def name(self) -> str:
+        """The role with its task, which logs may not name."""
+        return f"{self.task}/{self.role}" if self.task else self.role
+
+    @property
     def waited_share(self) -> float | None:
-        """Give the share of all recorded time that was waited; None where it was never told."""
-        known = ~np.isnan(self.waiting)
-        covered = float(self.covered_s[known].sum())
-        return float((self.waiting * self.covered_s)[known].sum()) / covered if covered > 0 else None
+        """Share of all recorded time that was waited; None where it was never timed."""
+        return weighted_mean(self.waiting, self.covered_s)
+
+    @property
+    def mean_rate(self) -> float | None:
+        """Samples/s over all that was recorded."""
+        return weighted_mean(self.samples_per_s, self.covered_s)
+
+    @property
+    def capacity(self) -> float | None:
+        """Samples/s in the time in which the role does not wait."""
+        known = ~np.isnan(self.samples_per_s) & ~np.isnan(self.waiting)
+        working_s = float((self.covered_s * (1 - self.waiting))[known].sum())
+        done = float((self.samples_per_s * self.covered_s)[known].sum())
+        return done / working_s if working_s > 0 and done > 0 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,21 +149,27 @@ class Spell:
 
     @property
     def length_s(self) -> float:
-        """Give the length, seconds."""
+        """The length, seconds."""
         return self.ended_s - self.began_s
 
 
 def spells(start_s: Floats, chosen: NDArray[np.bool_], length_s: float, gap_s: float) -> Iterator[Spell]:
     """Join chosen windows that follow one another, with gaps of at most `gap_s` between them."""
-    began = ended = before = None
-    for at, (at_s, taken) in enumerate(zip(start_s.tolist(), chosen.tolist(), strict=True)):
-        apart = before is not None and at_s - before > max(gap_s, length_s)
-        before = at_s
-        if began is not None and ended is not None and (not taken or apart):
-            yield Spell(began, ended)
-            began = None
-        if taken:
-            began = start_s[at].item() if began is None else began
-            ended = at_s + length_s
-    if began is not None and ended is not None:
-        yield Spell(began, ended)
+    places = np.flatnonzero(chosen)
+    apart = (np.diff(places) > 1) | (np.diff(start_s[places]) > max(gap_s, length_s))
+    for run in np.split(places, np.flatnonzero(apart) + 1):
+        if len(run):
+            yield Spell(float(start_s[run[0]]), float(start_s[run[-1]]) + length_s)
+
+
+def weighted_mean(values: Floats, weights: Floats) -> float | None:
+    """Average the known values; None where nothing is known or weighs anything."""
+    known = ~np.isnan(values)
+    weight = float(weights[known].sum())
+    return float((values * weights)[known].sum()) / weight if weight > 0 else None
+
+
+def largest(values: Floats) -> float | None:
+    """Return the largest known value, None where none is known."""
+    known = values[~np.isnan(values)]
+    return float(known.max()) if len(known) else None

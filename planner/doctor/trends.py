@@ -1,4 +1,4 @@
-"""Tell growth from noise: Kendall's rank test over blocks of time, and the slope after Theil and Sen."""
+"""Growth as opposed to noise: Kendall's rank test over blocks of time, and the slope by Theil and Sen."""
 
 from __future__ import annotations
 
@@ -26,11 +26,15 @@ class Trend:
     first: float
     last: float
 
+    def horizon_s(self, limits: Thresholds) -> float:
+        """Return how far ahead the trend may be followed, seconds."""
+        return min(limits.ahead_s, limits.ahead_spans * self.seconds)
+
 
 def growth(
     start_s: Floats, values: Floats, limits: Thresholds, least: float, by: Literal["peak", "low"] = "peak"
 ) -> Trend | None:
-    """Give the trend of the blocks' peaks (or lows) when they grew by `least` at least.
+    """Return the trend of the blocks' peaks (or lows) when they grew by `least` at least.
 
     Unknown values are left out. What rose once and then stays does not grow.
     """
@@ -60,6 +64,6 @@ def growth(
 
 
 def standing_share(lengths: Floats) -> float:
-    """Give the share of looks at a queue that found something in it."""
+    """Return the share of looks at a queue that found something in it."""
     known = lengths[~np.isnan(lengths)]
     return float((known > 0).mean()) if len(known) else 0.0

@@ -1,9 +1,9 @@
-"""Fold windows of work into role tracks, in one pass."""
+"""Reduce windows of work to role tracks, in one pass."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -14,7 +14,7 @@ from libra_plan.planner.doctor.tracks import Floats, QueueTrack, RoleTrack
 from libra_plan.planner.telemetry.throughput import Ledger, Rate
 from libra_plan.planner.telemetry.work_windows import ClockAxis, WorkWindow
 
-__all__ = ["Pace", "WorkFold", "kind_of"]
+__all__ = ["Pace", "WorkFold", "guess_kind"]
 
 _KINDS = {
     "actor_train": ("actor", "trainer", "train", "policy", "learner"),
@@ -24,8 +24,8 @@ _KINDS = {
 }
 
 
-def kind_of(role: str) -> str:
-    """Guess a role's kind from its name, where no manifest tells; else the name itself."""
+def guess_kind(role: str) -> str:
+    """Guess a role's kind from its name, where there is no manifest; else return the name itself."""
     name = role.lower().replace("-", "_")
     return next((kind for kind, names in _KINDS.items() if name == kind or name in names), name)
 
@@ -39,7 +39,7 @@ class Pace:
 
 
 class WorkFold:
-    """Takes windows in any order of processes, and gives tracks."""
+    """Takes windows in any order of processes, and returns tracks."""
 
     def __init__(self, limits: Thresholds) -> None:
         self._ledger = Ledger(limits.stretch_s)
@@ -50,10 +50,9 @@ class WorkFold:
 
     def add_all(self, windows: Iterable[WorkWindow]) -> None:
         """Add windows."""
-        for window in windows:
-            self._ledger.add(window)
+        for window in self._ledger.adding(windows):
             end_s, key = self._axis.end_s(window), (window.task, window.role)
-            if _progressed(window):
+            if window.tokens or window.samples or window.episodes or window.steps:
                 length_s = window.length_s
                 pace = self._paces.setdefault(key, {}).setdefault(window.source, [end_s, length_s])
                 pace[1] = max(pace[1], length_s, end_s - pace[0])
@@ -63,30 +62,29 @@ class WorkFold:
                 peaks[stretch] = max(peaks.get(stretch, 0.0), window.peak_reserved_mib)
 
     def paces(self) -> dict[tuple[str, str], Pace]:
-        """Give the pace of each role: that of its process that worked last, pauses of all."""
+        """Return the pace of each role: that of its process that worked last, pauses of all."""
         return {
             key: Pace(max(last for last, _ in of.values()), max(pause for _, pause in of.values()))
             for key, of in self._paces.items()
         }
 
     def tracks(self, kinds: Mapping[tuple[str, str], str]) -> tuple[RoleTrack, ...]:
-        """Give the tracks in the order of tasks and roles; `kinds` is what a manifest knows."""
+        """Return the tracks in the order of tasks and roles; `kinds` is what a manifest knows."""
         ranks = {(task, role): totals for task, role, totals in self._ledger.ranks()}
         found = []
         for key, group in groupby(self._ledger.rates(), key=lambda rate: (rate.task, rate.role)):
             rates, reserved = list(group), self._reserved.get(key, {})
+            stretches = [round(rate.start_s / self._stretch_s) for rate in rates]
             found.append(
                 RoleTrack(
                     *key,
-                    kind=kinds.get(key) or kind_of(key[1]),
-                    start_s=_column([rate.start_s for rate in rates]),
-                    covered_s=_column([rate.covered_s for rate in rates]),
-                    waiting=_column([rate.idle for rate in rates]),
-                    samples_per_s=_column([rate.samples_per_s for rate in rates]),
-                    steps_per_s=_column([rate.steps_per_s for rate in rates]),
-                    reserved_mib=_column(
-                        [reserved.get(round(rate.start_s / self._stretch_s)) for rate in rates]
-                    ),
+                    kind=kinds.get(key) or guess_kind(key[1]),
+                    start_s=_column(rate.start_s for rate in rates),
+                    covered_s=_column(rate.covered_s for rate in rates),
+                    waiting=_column(rate.idle for rate in rates),
+                    samples_per_s=_column(rate.samples_per_s for rate in rates),
+                    steps_per_s=_column(rate.steps_per_s for rate in rates),
+                    reserved_mib=_column(reserved.get(stretch) for stretch in stretches),
                     queues=tuple(_queues(rates)),
                     ranks=ranks[key],
                 )
@@ -100,14 +98,10 @@ def _column(values: Iterable[float | None]) -> Floats:
     return column
 
 
-def _queues(rates: list[Rate]) -> Iterable[QueueTrack]:
+def _queues(rates: Sequence[Rate]) -> Iterator[QueueTrack]:
     looks: dict[str, list[tuple[float, float, float]]] = {}
     for rate in rates:
         for queue in rate.queues:
             looks.setdefault(queue.name, []).append((rate.start_s, queue.last, queue.longest))
     for name, rows in sorted(looks.items()):
         yield QueueTrack(name, *(_column(column) for column in zip(*rows, strict=True)))
-
-
-def _progressed(window: WorkWindow) -> bool:
-    return any((window.tokens, window.samples, window.episodes, window.steps))

@@ -56,8 +56,9 @@ class _Axis:
         return means
 
 
-def timeline_svg(evidence: Evidence, diagnosis: Diagnosis, limits: Thresholds) -> str:
+def timeline_svg(diagnosis: Diagnosis) -> str:
     """Draw the recording: darker is busier, white is unknown; the red line is the share of memory used."""
+    evidence, limits = diagnosis.evidence, diagnosis.limits
     began_s, ended_s = _ends(evidence, limits)
     axis = _Axis(began_s, ended_s)
     gpus = evidence.gpus[:_MOST_LANES]
@@ -123,9 +124,8 @@ def _gpu_lane(gpu: GpuTrack, axis: _Axis, y: int, limits: Thresholds) -> Iterato
 
 
 def _role_lane(track: RoleTrack, axis: _Axis, y: int, limits: Thresholds) -> Iterator[str]:
-    name = f"{track.task}/{track.role}" if track.task else track.role
     working = axis.bins(track.start_s, 1 - track.waiting, track.covered_s, limits.stretch_s)
-    yield from _heat(name, working, y)
+    yield from _heat(track.name, working, y)
 
 
 def _heat(name: str, shares: Floats, y: int) -> Iterator[str]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from libra_plan.models.batch import recommend_batch
     from libra_plan.models.packing import fill_bins
+    from libra_plan.planner.doctor.diagnose import diagnose
     from libra_plan.planner.runtime.worker import (
         await_release,
         checkpoint_requested,
@@ -36,6 +37,7 @@ __all__ = [
     "await_release",
     "checkpoint_requested",
     "counter",
+    "diagnose",
     "fill_bins",
     "latest_complete",
     "monitor",
@@ -51,6 +53,7 @@ _HOMES = {
     "await_release": "planner.runtime.worker",
     "checkpoint_requested": "planner.runtime.worker",
     "counter": "planner.telemetry.counters",
+    "diagnose": "planner.doctor.diagnose",
     "fill_bins": "models.packing",
     "latest_complete": "planner.runtime.worker",
     "monitor": "planner.telemetry.monitor",

@@ -75,7 +75,7 @@ def test_a_clean_run_is_0_and_says_so(call, tmp_path):
     ran = call("doctor", record(tmp_path / "telemetry", play(1200)))
     assert ran.code == 0
     assert ran.out.startswith("nothing found\n")
-    assert "not told" in ran.out
+    assert "not looked for" in ran.out
 
 
 def test_json_has_figures_and_both_forms_of_time(call, idle):

@@ -7,9 +7,9 @@ from typing import Any
 
 from telemetry_cases import stamp
 
-from libra_plan.planner.doctor import Diagnosis, Evidence, Finding, Thresholds, diagnose, gather
+from libra_plan.planner.doctor import Diagnosis, Evidence, Finding, Thresholds, gather, judge
+from libra_plan.planner.doctor.evidence import Holder, Placement
 from libra_plan.planner.doctor.fold import SampleFold
-from libra_plan.planner.doctor.placement import Holder, Placement
 from libra_plan.planner.doctor.tracks import MovedTask
 from libra_plan.planner.doctor.work import WorkFold
 from libra_plan.planner.telemetry.recording import RecordedSample
@@ -120,7 +120,7 @@ def evidence_of(
 
 def look(*recordings: Any, **more: Any) -> Diagnosis:
     """Diagnose recordings."""
-    return diagnose(evidence_of(*recordings, **more))
+    return judge(evidence_of(*recordings, **more))
 
 
 def codes(diagnosis: Diagnosis) -> list[str]:

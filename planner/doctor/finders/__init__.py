@@ -1,1 +1,1 @@
-"""One module for each thing that the doctor looks for."""
+"""One function for each thing that can hold the pipeline back."""

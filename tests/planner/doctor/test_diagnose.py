@@ -10,7 +10,7 @@ from doctor_cases import TOTAL_MIB, card, codes, computer, evidence_of, look, pl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from libra_plan.planner.doctor import FINDERS, Evidence, Level, Need, Thresholds, diagnose
+from libra_plan.planner.doctor import FINDERS, Evidence, Level, Need, Thresholds, judge
 from libra_plan.planner.doctor.tracks import MovedTask
 
 SPLIT = placed(actor=[0, 1], rollout=[2, 3])
@@ -135,7 +135,7 @@ def test_a_recording_that_is_too_short_is_no_clean_bill():
 
 def test_no_recording_at_all_gives_nothing():
     """Then nothing was looked for either."""
-    found = diagnose(Evidence())
+    found = judge(Evidence())
     assert found.findings == ()
     assert len(found.unseen) == len(FINDERS)
 
@@ -163,4 +163,4 @@ def test_thresholds_are_kept():
     windows = list(chain(work("actor", 1200, waiting_s=1.5), work("rollout", 1200, waiting_s=0.0)))
     assert codes(look([], windows)) == []
     strict = Thresholds(wait_share=0.1)
-    assert codes(diagnose(evidence_of([], windows), strict)) == ["rollout-slow"]
+    assert codes(judge(evidence_of([], windows), strict)) == ["rollout-slow"]

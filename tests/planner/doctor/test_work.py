@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from doctor_cases import UTC_S, evidence_of, work
 
-from libra_plan.planner.doctor.work import kind_of
+from libra_plan.planner.doctor.work import guess_kind
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ from libra_plan.planner.doctor.work import kind_of
 )
 def test_kinds_are_guessed_from_names_where_no_manifest_tells(role, kind):
     """Trainers' logs have names of their own."""
-    assert kind_of(role) == kind
+    assert guess_kind(role) == kind
 
 
 def test_waiting_is_that_of_all_the_time_and_unknown_where_nobody_told():

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import pytest
 from doctor_cases import card, evidence_of, play, work
 
-from libra_plan.planner.doctor import Thresholds, diagnose
+from libra_plan.planner.doctor import judge
 from libra_plan.planner.report.timeline_picture import timeline_svg
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -17,7 +17,7 @@ HEAT = ("#eef3f8", "#c6d8ea", "#94b8d9", "#5f93c4", "#34689c")
 def drawn(*recordings):
     """Draw recordings."""
     evidence = evidence_of(*recordings)
-    return ElementTree.fromstring(timeline_svg(evidence, diagnose(evidence), Thresholds()))
+    return ElementTree.fromstring(timeline_svg(judge(evidence)))
 
 
 def bars(root, colour):

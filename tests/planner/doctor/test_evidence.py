@@ -5,7 +5,7 @@ from __future__ import annotations
 from doctor_cases import card, evidence_of, play
 from plans import colocated, two_nodes
 
-from libra_plan.planner.doctor.placement import placement_of
+from libra_plan.planner.doctor.evidence import placement_of
 
 
 def test_gpus_are_known_by_their_place_and_kinds_by_the_manifest():

@@ -1,4 +1,4 @@
-"""Moves as the supervisor recorded them."""
+"""What lies under the paths a user names, and which tasks were moved."""
 
 from __future__ import annotations
 
@@ -8,15 +8,48 @@ from dataclasses import replace
 import pytest
 from loops import at, running_best, scaling, well, world
 
-from libra_plan.errors import ProfileError
+from libra_plan.errors import InputError, ProfileError
 from libra_plan.planner.controller.decision import Move as Decided
 from libra_plan.planner.controller.policy import ReplanPolicy
 from libra_plan.planner.controller.reconcile import look
 from libra_plan.planner.controller.snapshot import LookInputs
 from libra_plan.planner.controller.state import LoopState
 from libra_plan.planner.controller.state_store import StateStore
-from libra_plan.planner.doctor.moves import moves_in
+from libra_plan.planner.doctor.reading import find_by_kind, moves_in
 from libra_plan.planner.doctor.tracks import MovedTask
+
+
+def test_samples_and_counts_are_told_apart_in_folders_of_folders(tmp_path):
+    """A run's folder holds recordings of nodes, counts, and much else."""
+    for name in (
+        "node0/telemetry-000001.jsonl.gz",
+        "node0/telemetry-000002.jsonl",
+        "node1/telemetry-000001.jsonl",
+        "work/work-t-actor-dp0.jsonl",
+        "journal.jsonl",
+        "manifest.json",
+    ):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    samples, work = find_by_kind([tmp_path, tmp_path / "node1"])
+    assert samples == [tmp_path / "node0", tmp_path / "node1"]
+    assert work == [tmp_path / "work" / "work-t-actor-dp0.jsonl"]
+
+
+def test_a_file_is_taken_for_what_its_name_says(tmp_path):
+    """A part of samples, or a trainer's log under any name."""
+    part, log = tmp_path / "telemetry-000001.jsonl", tmp_path / "verl.jsonl"
+    part.touch()
+    log.touch()
+    samples, work = find_by_kind([part, log])
+    assert (samples, work) == ([part], [log])
+
+
+def test_a_path_that_is_not_there_is_named(tmp_path):
+    """A typing error must not read as a healthy run."""
+    with pytest.raises(InputError, match=r"telemtry.*no such recording"):
+        find_by_kind([tmp_path / "telemtry"])
+
 
 RECORD = {
     "schema_version": 1,

@@ -1,4 +1,4 @@
-"""Memory that will run out."""
+"""GPU memory that is never used, or that runs out."""
 
 from __future__ import annotations
 
@@ -8,14 +8,37 @@ import pytest
 from doctor_cases import TOTAL_MIB, card, codes, look, only, placed, play, work
 
 
-def using(share):
+def using(share, **readings):
+    """Work on a share of memory."""
+    return lambda at_s: (card(memory_used_mib=share * TOTAL_MIB, **readings),)
+
+
+def test_a_working_gpu_on_a_third_of_its_memory_is_a_note():
+    """Nothing is broken, but batches could be larger."""
+    finding = only(look(play(1200, using(0.33))))
+    assert (finding.code, finding.level.value) == ("memory-unused", "note")
+    assert finding.figures["peak_share"] == pytest.approx(0.33)
+    assert finding.gain.kind == "unknown"
+
+
+def test_what_is_nearly_unused():
+    """More than half, one peak above it, a GPU at rest, memory that is mostly unknown."""
+    assert codes(look(play(1200, using(0.51)))) == []
+    peak = play(1200, lambda at_s: (card(memory_used_mib=(0.8 if at_s == 600 else 0.3) * TOTAL_MIB),))
+    assert codes(look(peak)) == []
+    assert "memory-unused" not in codes(look(play(1200, using(0.3, utilization_percent=0.0))))
+    gaps = play(1200, lambda at_s: (card(memory_used_mib=None if at_s % 50 < 20 else 0.3 * TOTAL_MIB),))
+    assert codes(look(gaps)) == []
+
+
+def growing(share):
     """Use a share of memory that is a function of the second."""
     return lambda at_s: (card(memory_used_mib=share(at_s) * TOTAL_MIB),)
 
 
 def test_a_peak_that_grows_is_told_before_the_gpu_is_full():
     """From 60 to 80 % in an hour: full in another."""
-    finding = only(look(play(3600, using(lambda at_s: 0.6 + 0.2 * at_s / 3600))))
+    finding = only(look(play(3600, growing(lambda at_s: 0.6 + 0.2 * at_s / 3600))))
     assert finding.code == "memory-ahead"
     assert finding.figures["full_in_s"] == pytest.approx(3600, rel=0.1)
     assert finding.gpus == ("node0:0",)
@@ -23,7 +46,8 @@ def test_a_peak_that_grows_is_told_before_the_gpu_is_full():
 
 def test_what_stays_between_peaks_counts_when_the_peak_does_not_grow():
     """Residual memory after each phase leaks, and the next peak will not fit."""
-    finding = only(look(play(3600, using(lambda at_s: 0.9 if at_s % 300 < 60 else 0.55 + 0.3 * at_s / 3600))))
+    residual = growing(lambda at_s: 0.9 if at_s % 300 < 60 else 0.55 + 0.3 * at_s / 3600)
+    finding = only(look(play(3600, residual)))
     assert "what stays" in finding.evidence
     assert finding.level.value == "critical"
 
@@ -55,7 +79,7 @@ def noisy(at_s):
 )
 def test_what_nearly_runs_out(share, why):
     """A run that is stopped for a false alarm has lost as much as one that died."""
-    assert codes(look(play(3600, using(share)))) == [], why
+    assert codes(look(play(3600, growing(share)))) == [], why
 
 
 def test_unknown_memory_does_not_grow():
@@ -65,4 +89,4 @@ def test_unknown_memory_does_not_grow():
 
 def test_growth_in_a_few_minutes_is_no_trend():
     """A run that starts fills its memory."""
-    assert codes(look(play(500, using(lambda at_s: 0.6 + 0.2 * at_s / 500)))) == []
+    assert codes(look(play(500, growing(lambda at_s: 0.6 + 0.2 * at_s / 500)))) == []
