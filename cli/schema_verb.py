@@ -43,7 +43,9 @@ def schema(name: Annotated[SchemaName, typer.Argument(metavar="NAME", help="Kind
         render.print_text(policy_schema())
         return
     if name is SchemaName.MANIFEST:
-        file = resources.files("libra_plan.planner.launchers") / "manifest.schema.json"
-    else:
-        file = resources.files("libra_plan.profiles") / "schemas" / f"{name.value}.schema.json"
+        from libra_plan.planner.launchers.manifest import manifest_schema
+
+        render.print_data(manifest_schema(), "json")
+        return
+    file = resources.files("libra_plan.profiles") / "schemas" / f"{name.value}.schema.json"
     render.print_text(file.read_text(encoding="utf-8").rstrip("\n"))

@@ -14,7 +14,7 @@ from libra_plan.errors import InputError
 from libra_plan.models.clusters import cluster_of
 from libra_plan.planner.launchers.check import require_sound
 from libra_plan.planner.launchers.document import read_manifest
-from libra_plan.planner.launchers.emitted import INDEX
+from libra_plan.planner.launchers.emit import INDEX
 from libra_plan.planner.launchers.manifest import KIND
 from libra_plan.planner.launchers.store import CURRENT
 from libra_plan.profiles.catalog import ProfilesFolder, load_cluster, load_folder, load_profile

@@ -6,14 +6,24 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import accumulate
+from typing import Literal
 
 import msgspec
 
 from libra_plan.errors import ManifestError
-from libra_plan.planner.launchers.base import NO_ADDRESS, NO_COMMAND, Ability, Options, refusal, unequal_nodes
+from libra_plan.planner.launchers.base import NO_ADDRESS, NO_COMMAND, Ability, Options, refusal
 from libra_plan.planner.launchers.manifest import Lifecycle, Manifest, Member, NodeEntry, RoleEntry, TaskEntry
+from libra_plan.planner.launchers.shell import bracketed, exports, script, words
 
-__all__ = ["Agent", "AgentOptions", "agent_reasons", "agents_of", "role_notes"]
+__all__ = [
+    "Agent",
+    "AgentOptions",
+    "agent_reasons",
+    "agent_script",
+    "agents_of",
+    "kind_of_command",
+    "role_notes",
+]
 
 _TORCHRUN_SIGNALS = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT")  # what torchrun handles unless told more
 _PYTHONS = frozenset({"python", "python3"})
@@ -50,6 +60,16 @@ class Agent:
     notes: tuple[str, ...]
 
 
+def agent_script(agent: Agent, title: str | None = None) -> str:
+    """Write a shell script that becomes the agent."""
+    body = (
+        *exports(agent.environment),
+        *(f"unset {key}" for key in agent.unset),
+        "exec " + words(agent.argv),
+    )
+    return script((*([title] if title else []), *agent.notes), body)
+
+
 def agents_of(manifest: Manifest, options: AgentOptions | None = None) -> tuple[Agent, ...]:
     """List the agents of a manifest in task, role and node-rank order.
 
@@ -57,7 +77,7 @@ def agents_of(manifest: Manifest, options: AgentOptions | None = None) -> tuple[
     role without a command has no agent, because its work runs inside another role's processes.
     """
     options = options or AgentOptions()
-    reasons = agent_reasons(manifest, options)
+    reasons = list(agent_reasons(manifest, options))
     if reasons:
         raise refusal("torchrun", reasons, "solve again")
     nodes = {node.id: node for node in manifest.spec.nodes}
@@ -69,24 +89,21 @@ def agents_of(manifest: Manifest, options: AgentOptions | None = None) -> tuple[
     )
 
 
-def agent_reasons(manifest: Manifest, options: AgentOptions) -> list[str]:
-    """Say why roles cannot be started by torchrun."""
-    return list(_reasons(manifest, options))
-
-
-def _reasons(manifest: Manifest, options: AgentOptions) -> Iterator[str]:
+def agent_reasons(manifest: Manifest, options: AgentOptions) -> Iterator[str]:
+    """List why torchrun cannot start roles."""
     addresses = {node.id: node.address for node in manifest.spec.nodes}
     for task in manifest.spec.tasks:
         entry = manifest.spec.together.get(task.id)
         if entry is not None and entry.kind == "engine":
             yield f"{task.id}: {Ability.JOINT_ENGINE.value}"
         for role in task.roles:
+            where = f"{task.id}/{role.id}"
             if role.members and not role.command:
-                yield f"{task.id}/{role.id}: {NO_COMMAND}"
-            known = f"{task.id}/{role.id}" in options.addresses
-            if not known and len(role.members) > 1 and addresses[role.members[0].node] is None:
+                yield f"{where}: {NO_COMMAND}"
+            if len(role.members) > 1 and where not in options.addresses:
                 node = role.members[0].node
-                yield f"{task.id}/{role.id}: node {node} {NO_ADDRESS}, and its ranks meet there"
+                if addresses[node] is None:
+                    yield f"{where}: node {node} {NO_ADDRESS}, and its ranks meet there"
 
 
 def _agents(
@@ -99,7 +116,6 @@ def _agents(
     if not role.members:
         yield from _cpu_agents(manifest, task, role)
         return
-    world_size = sum(len(member.gpus) for member in role.members)
     firsts = accumulate((len(member.gpus) for member in role.members), initial=0)
     for rank, (member, first_rank) in enumerate(zip(role.members, firsts, strict=False)):
         yield Agent(
@@ -108,11 +124,11 @@ def _agents(
             node=member.node,
             gpus=member.gpus,
             first_rank=first_rank,
-            world_size=world_size,
+            world_size=len(role.ranks),
             port=role.rendezvous.port if role.rendezvous is not None and rank == 0 else None,
             argv=_argv(task, role, rank, nodes, options),
             environment=_environment(manifest, task, role, member, nodes[member.node]),
-            unset=("TORCH_ELASTIC_WORKER_IDENTICAL",) if unequal_nodes(role) else (),
+            unset=("TORCH_ELASTIC_WORKER_IDENTICAL",) if role.has_unequal_nodes else (),
             notes=tuple(role_notes(task, role)),
         )
 
@@ -158,8 +174,10 @@ def _argv(
         "--max-restarts": 0,
         **_stop_flags(task.lifecycle, options),
     }
-    words = [word for flag, value in flags.items() for word in (flag, str(value))]
-    return (*options.program, *words, *_script(role.command))
+    told = [word for flag, value in flags.items() for word in (flag, str(value))]
+    kind, command = kind_of_command(role.command)
+    how = {"module": ("--module", "--"), "script": ("--",), "program": ("--no-python", "--")}[kind]
+    return (*options.program, *told, *how, *command)
 
 
 def _stop_flags(lifecycle: Lifecycle, options: AgentOptions) -> dict[str, object]:
@@ -172,31 +190,30 @@ def _stop_flags(lifecycle: Lifecycle, options: AgentOptions) -> dict[str, object
 
 
 def _address(role: RoleEntry, node: NodeEntry) -> str:
-    if len(role.members) == 1 or node.address is None:
-        return "127.0.0.1"
-    is_bare_ipv6 = ":" in node.address and not node.address.startswith("[")
-    return f"[{node.address}]" if is_bare_ipv6 else node.address
+    return "127.0.0.1" if len(role.members) == 1 or node.address is None else bracketed(node.address)
 
 
-def _script(command: tuple[str, ...]) -> tuple[str, ...]:
-    """Say to torchrun what a command is: a script, a module (`-m`), or a program of its own."""
+def kind_of_command(
+    command: tuple[str, ...],
+) -> tuple[Literal["module", "script", "program"], tuple[str, ...]]:
+    """Tell apart a module (`-m`), a Python script and another program; the interpreter is left out."""
     if command[0] in _PYTHONS and len(command) > 1 and (command[1] == "-m" or command[1].endswith(".py")):
         command = command[1:]
     if command[0] == "-m":
-        return ("--module", "--", *command[1:])
-    if command[0].endswith(".py"):
-        return ("--", *command)
-    return ("--no-python", "--", *command)
+        return "module", command[1:]
+    return ("script" if command[0].endswith(".py") else "program"), command
 
 
 def _environment(
     manifest: Manifest, task: TaskEntry, role: RoleEntry, member: Member, node: NodeEntry
 ) -> dict[str, str]:
-    uuids = {gpu.index: gpu.uuid for gpu in node.gpus}
-    cards = {gpu.index: gpu.card for gpu in node.gpus}
-    known = [uuid for index in member.gpus if (uuid := uuids.get(index)) is not None]
+    gpus = {gpu.index: gpu for gpu in node.gpus}
+    known = [uuid for index in member.gpus if (uuid := gpus[index].uuid) is not None]
     degrees = {} if role.layout is None else msgspec.structs.asdict(role.layout)
+    joint = manifest.spec.together.get(task.id)
     optional = {
+        # What works at once, turn by turn: `a/rollout,b/actor;b/rollout,a/actor`.
+        "LIBRA_PLAN_TURNS": ";".join(",".join(turn) for turn in joint.turns) if joint else None,
         "LIBRA_PLAN_SHARE_GROUP": role.share_group,
         "LIBRA_PLAN_MEMORY_MODE": role.memory_mode,
         "LIBRA_PLAN_MIX": _mix(role),
@@ -205,22 +222,13 @@ def _environment(
     return {
         # Indices are those of NVML, which counts by PCI bus; CUDA counts fastest first unless told.
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-        "CUDA_VISIBLE_DEVICES": ",".join(str(cards[index]) for index in member.gpus),
+        "CUDA_VISIBLE_DEVICES": ",".join(str(gpus[index].card) for index in member.gpus),
         "OMP_NUM_THREADS": str(max(1, int(role.cpu_cores_per_gpu))),
         "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(math.ceil(task.lifecycle.grace_s)),
         **_identity(manifest, task, role, member.node),
-        **_turns(manifest, task),
         **{f"LIBRA_PLAN_{name.upper()}": str(value) for name, value in degrees.items()},
         **{key: value for key, value in optional.items() if value is not None},
     }
-
-
-def _turns(manifest: Manifest, task: TaskEntry) -> dict[str, str]:
-    """Tell the processes what works at once, turn by turn: `a/rollout,b/actor;b/rollout,a/actor`."""
-    entry = manifest.spec.together.get(task.id)
-    if entry is None:
-        return {}
-    return {"LIBRA_PLAN_TURNS": ";".join(",".join(turn) for turn in entry.turns)}
 
 
 def _mix(role: RoleEntry) -> str | None:
@@ -248,7 +256,7 @@ def _identity(manifest: Manifest, task: TaskEntry, role: RoleEntry, node: str) -
 
 
 def role_notes(task: TaskEntry, role: RoleEntry) -> Iterator[str]:
-    """Say what people must know about how a role is started."""
+    """List what people must know about how a role is started."""
     if role.share_group is not None:
         others = [
             other.id for other in task.roles if other.share_group == role.share_group and other is not role
@@ -262,7 +270,7 @@ def role_notes(task: TaskEntry, role: RoleEntry) -> Iterator[str]:
             "Its replicas have different layouts and serve ranges of the trajectories sorted by predicted "
             "length, longest first: LIBRA_PLAN_MIX lists first rank, layout and range of each."
         )
-    if unequal_nodes(role):
+    if role.has_unequal_nodes:
         yield (
             "Its nodes have unequal numbers of ranks: torchrun documents equal numbers. It works with "
             "static rendezvous as long as TORCH_ELASTIC_WORKER_IDENTICAL is not 1."

@@ -1,4 +1,4 @@
-"""What an emitter is: a manifest in, files of one launcher out, or a list of what cannot be said.
+"""What an emitter is: a manifest in, files of one launcher out, or a list of what cannot be expressed.
 
 An emitter is one module in this package with a constant `EMITTER`; nothing else lists it.
 """
@@ -11,31 +11,20 @@ import importlib
 import pkgutil
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
 
 from libra_plan.errors import ManifestError
-from libra_plan.planner.launchers.manifest import Manifest, RoleEntry
-from libra_plan.planner.launchers.shapes import unpinned
+from libra_plan.planner.launchers.manifest import JointEntry, Manifest, RoleEntry, TaskEntry
 
 NO_COMMAND = "it has no command"
 NO_ADDRESS = "has no address"
-_ENGINE = "one engine that serves several tasks"
-_WAYS = {
-    NO_COMMAND: "state `command` of these roles in workload.yaml and solve again",
-    NO_ADDRESS: "solve again with --cluster FILE, a file that states `address` of every node "
-    "(nodes of --gpus N have none)",
-    _ENGINE: "remove the `sharing` entry of these tasks from workload.yaml and solve again",
-}
-_EQUAL = (
-    "keep these tasks on one node, or on equal numbers of GPUs of each (`max_gpus` or `pinned_gpus` in "
-    "workload.yaml), and solve again"
-)
-_PLACE = re.compile(r"[^\s:]+")  # `task` or `task/role` before a reason
 
 __all__ = [
     "NO_ADDRESS",
@@ -44,21 +33,19 @@ __all__ = [
     "Emitter",
     "LauncherRefusal",
     "Options",
-    "check_abilities",
+    "TaskOptions",
     "configured",
     "emitters",
     "find_emitter",
     "missing_abilities",
     "option_text",
-    "options_of",
     "refusal",
-    "unequal_nodes",
     "unequal_text",
 ]
 
 
 class Ability(str, Enum):
-    """Name something a manifest may ask of a launcher."""
+    """Something that a manifest may ask of a launcher."""
 
     GPU_IDS = "exact GPUs"
     TASK_GPUS = "exact GPUs of a task, among which the launcher places its roles"
@@ -69,11 +56,29 @@ class Ability(str, Enum):
     SEATS = "a GPU that two tasks share"
     MIXED_LAYOUTS = "replicas of different layouts"
     JOINT_TURNS = "two tasks that take GPUs in turn"
-    JOINT_ENGINE = _ENGINE
+    JOINT_ENGINE = "one engine that serves several tasks"
+
+
+_WAYS = {
+    NO_COMMAND: "state `command` of these roles in workload.yaml and solve again",
+    NO_ADDRESS: "solve again with --cluster FILE, a file that states `address` of every node "
+    "(nodes of --gpus N have none)",
+    Ability.JOINT_ENGINE.value: "remove the `sharing` entry of these tasks from workload.yaml "
+    "and solve again",
+    Ability.UNEQUAL_NODES.value: "keep these tasks on one node, or on equal numbers of GPUs of each "
+    "(`max_gpus` or `pinned_gpus` in workload.yaml), and solve again",
+}
+_PLACE = re.compile(r"[^\s:]+")  # `task` or `task/role` before a reason
 
 
 class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What `--option KEY=VALUE` may tell an emitter; each emitter has its own keys."""
+
+
+class TaskOptions(Options, frozen=True, kw_only=True):
+    """Options of emitters that can write some of the tasks: `tasks` has names with commas; empty: all."""
+
+    tasks: str = ""
 
 
 class LauncherRefusal(ManifestError):
@@ -85,50 +90,66 @@ class LauncherRefusal(ManifestError):
 
     @property
     def message(self) -> str:
-        """Give what stands in the way, which may be a rule of the launcher, and so is nothing one `got`."""
+        """The whole text, without the word `got`: a rule of the launcher is nothing that the plan has."""
         allowed = self.allowed and f"allowed: {self.allowed}"
         return "; ".join(filter(None, (f"{self.what}: {self.got}", allowed, self.way_out)))
 
 
-class Emitter(Protocol):
-    """Turn a manifest into the files of one launcher.
+Given = TypeVar("Given", bound=Options)
 
-    An emitter that takes options is a dataclass with a field `options`, a subclass of `Options`.
-    """
 
-    @property
-    def name(self) -> str:
-        """Give the name that `emit NAME` takes."""
-        ...
+@dataclass(frozen=True)
+class Emitter(ABC, Generic[Given]):
+    """A launcher, what it can express, and the versions of it that the emitter was checked against."""
 
-    @property
-    def abilities(self) -> frozenset[Ability]:
-        """Give what the launcher can express."""
-        ...
-
-    @property
-    def versions(self) -> tuple[str, ...]:
-        """Give the versions of the launcher that the emitter was checked against."""
-        ...
+    name: str
+    versions: tuple[str, ...]
+    abilities: frozenset[Ability]
+    options: Given
+    way_out: ClassVar[str] = "solve with arrangements and layouts that avoid it"
 
     def emit(self, manifest: Manifest) -> dict[str, str]:
-        """Map paths to texts; raise a ManifestError that lists what cannot be expressed."""
-        ...
+        """Map paths to texts; a LauncherRefusal lists everything that cannot be expressed."""
+        picked = _with_tasks(manifest, getattr(self.options, "tasks", ""))
+        reasons = [*missing_abilities(self, picked), *self.reasons(picked, manifest)]
+        if reasons:
+            raise refusal(self.name, reasons, self.way_out, self.abilities)
+        return self.files(picked)
+
+    def reasons(self, picked: Manifest, whole: Manifest) -> Iterable[str]:
+        """List what the launcher cannot express of the picked tasks, beyond its abilities."""
+        return ()
+
+    @abstractmethod
+    def files(self, picked: Manifest) -> dict[str, str]:
+        """Write the files of the picked tasks, which the launcher can express."""
 
 
-def emitters() -> dict[str, Emitter]:
+def _with_tasks(manifest: Manifest, tasks: str) -> Manifest:
+    """Keep the tasks named with commas between; all where none is named."""
+    wanted = [name for name in tasks.split(",") if name]
+    known = [task.id for task in manifest.spec.tasks]
+    unknown = [name for name in wanted if name not in known]
+    if unknown:
+        raise ManifestError("the manifest has no such task", got=", ".join(unknown), allowed=", ".join(known))
+    if not wanted:
+        return manifest
+    kept = tuple(task for task in manifest.spec.tasks if task.id in wanted)
+    return msgspec.structs.replace(manifest, spec=msgspec.structs.replace(manifest.spec, tasks=kept))
+
+
+def emitters() -> dict[str, Emitter[Any]]:
     """Find the emitters of this package by name, sorted."""
     package = __package__ or __name__.rpartition(".")[0]
-    found: dict[str, Emitter] = {}
-    for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
-        emitter = getattr(importlib.import_module(f"{package}.{module.name}"), "EMITTER", None)
-        if emitter is not None:
-            found[emitter.name] = emitter
-    return dict(sorted(found.items()))
+    modules = pkgutil.iter_modules([str(Path(__file__).parent)])
+    found = [
+        getattr(importlib.import_module(f"{package}.{module.name}"), "EMITTER", None) for module in modules
+    ]
+    return {one.name: one for one in sorted(filter(None, found), key=lambda one: one.name)}
 
 
-def find_emitter(name: str) -> Emitter:
-    """Get an emitter by name."""
+def find_emitter(name: str) -> Emitter[Any]:
+    """Return the emitter of a launcher."""
     known = emitters()
     if name not in known:
         near = difflib.get_close_matches(name, known, n=1)
@@ -141,32 +162,24 @@ def find_emitter(name: str) -> Emitter:
     return known[name]
 
 
-def options_of(emitter: Emitter) -> dict[str, object]:
-    """Give the options of an emitter and their present values."""
-    options = getattr(emitter, "options", None)
-    return msgspec.structs.asdict(options) if isinstance(options, Options) else {}
-
-
-def configured(emitter: Emitter, given: Mapping[str, str]) -> Emitter:
+def configured(emitter: Emitter[Given], given: Mapping[str, str]) -> Emitter[Given]:
     """Set options of an emitter from `key=value` texts."""
-    known = options_of(emitter)
+    known = msgspec.structs.asdict(emitter.options)
     unknown = [key for key in given if key not in known]
     if unknown:
         near = difflib.get_close_matches(unknown[0], list(known), n=1)
+        now = [f"{key} (now {option_text(value) or 'empty'})" for key, value in known.items()]
         raise ManifestError(
             f"{emitter.name} has no option {', '.join(unknown)}",
-            allowed=", ".join(map(_now, known.items())) or "none",
+            allowed=", ".join(now) or "none",
             way_out=f"did you mean `{near[0]}`?" if near else None,
         )
-    if not given:
-        return emitter
-    changed = cast(Any, emitter)
-    values = {key: _value(emitter, key, known[key], text) for key, text in given.items()}
+    values = {key: _value(emitter.name, key, known[key], text) for key, text in given.items()}
     try:
-        options = msgspec.convert({**known, **values}, type(changed.options), strict=False)
+        options = msgspec.convert({**known, **values}, type(emitter.options), strict=False)
     except msgspec.ValidationError as problem:
-        raise _wrong_value(emitter, known, given, str(problem)) from None
-    return cast(Emitter, dataclasses.replace(changed, options=options))
+        raise _wrong_value(emitter.name, known, given, str(problem)) from None
+    return dataclasses.replace(emitter, options=options)
 
 
 def option_text(value: object) -> str:
@@ -178,46 +191,41 @@ def option_text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _now(option: tuple[str, object]) -> str:
-    key, value = option
-    return f"{key} (now {option_text(value) or 'empty'})"
-
-
 def _wrong_value(
-    emitter: Emitter, known: Mapping[str, object], given: Mapping[str, str], problem: str
+    launcher: str, known: Mapping[str, object], given: Mapping[str, str], problem: str
 ) -> ManifestError:
     """Name the option whose value was refused, what was given, and what it takes."""
     rule, _, at = problem.partition(" - at `$.")
     key = re.split(r"[`.\[]", at)[0]
     if key not in given:
-        return ManifestError(f"an option of {emitter.name} has a wrong value", got=problem)
+        return ManifestError(f"an option of {launcher} has a wrong value", got=problem)
     words = {bool: "true or false", int: "a whole number", float: "a number"}
     taken = words.get(type(known[key]), rule.removeprefix("Expected ").partition(", got ")[0])
     return ManifestError(
-        f"option {key} of {emitter.name} has a wrong value",
+        f"option {key} of {launcher} has a wrong value",
         got=given[key] or "nothing",
         allowed=f"{taken} (now {option_text(known[key]) or 'empty'})",
     )
 
 
-def _value(emitter: Emitter, key: str, present: object, text: str) -> object:
+def _value(launcher: str, key: str, present: object, text: str) -> object:
     """Read words (as a shell would) and `NAME=VALUE,...` where an option takes several values."""
     if isinstance(present, tuple):
         try:
             return shlex.split(text)
         except ValueError as problem:
-            raise ManifestError(f"option {key} of {emitter.name} takes words", got=problem) from None
+            raise ManifestError(f"option {key} of {launcher} takes words", got=problem) from None
     if not isinstance(present, dict):
         return text
     pairs = [pair.partition("=") for pair in text.split(",")]
     if not all(equals for _, equals, _ in pairs):
         raise ManifestError(
-            f"option {key} of {emitter.name} takes pairs", got=text, allowed=f"{key}=NAME=VALUE,NAME=VALUE"
+            f"option {key} of {launcher} takes pairs", got=text, allowed=f"{key}=NAME=VALUE,NAME=VALUE"
         )
     return {name: value for name, _, value in pairs}
 
 
-def missing_abilities(emitter: Emitter, manifest: Manifest) -> list[str]:
+def missing_abilities(emitter: Emitter[Any], manifest: Manifest) -> list[str]:
     """List what a manifest asks for and the launcher cannot express, with every place.
 
     A launcher that is given a task's GPUs and places roles among them expresses exact GPUs where
@@ -225,90 +233,94 @@ def missing_abilities(emitter: Emitter, manifest: Manifest) -> list[str]:
     """
     counts = Ability.TASK_GPUS in emitter.abilities and Ability.GPU_IDS not in emitter.abilities
     known = emitter.abilities | {Ability.GPU_IDS} if counts else emitter.abilities
-    needs = [(need, where) for need, where in _needs(manifest) if need not in known]
-    unequal = {
-        f"{task.id}/{role.id}": unequal_text(role) for task in manifest.spec.tasks for role in task.roles
-    }
+    seats = {(n.id, gpu.index) for n in manifest.spec.nodes for gpu in n.gpus if gpu.card != gpu.index}
+    together = manifest.spec.together
     missing = [
-        f"{where}: {unequal[where] if need is Ability.UNEQUAL_NODES else need.value}" for need, where in needs
+        f"{where}: {text}"
+        for task in manifest.spec.tasks
+        for need, where, text in _needs(task, together.get(task.id), seats)
+        if need not in known
     ]
-    told = {where.partition("/")[0] for need, where in needs if need is Ability.UNEQUAL_NODES}
     if counts:
-        missing += [
-            f"it chooses the GPUs of roles itself, but {reason}"
-            for task in manifest.spec.tasks
-            if task.id not in told  # unequal nodes again, in other words
-            for reason in unpinned(manifest, task)
-        ]
+        for task in manifest.spec.tasks:
+            if not any(role.has_unequal_nodes for role in task.roles):  # told above, in other words
+                reasons = _where_placement_matters(manifest, task)
+                missing += [f"it chooses the GPUs of roles itself, but {reason}" for reason in reasons]
     return missing
 
 
-def check_abilities(emitter: Emitter, manifest: Manifest) -> None:
-    """Refuse a manifest that asks for what the launcher cannot express; name every place."""
-    missing = missing_abilities(emitter, manifest)
-    if missing:
-        way_out = "solve with arrangements and layouts that avoid it"
-        raise refusal(emitter.name, missing, way_out, emitter.abilities)
+def _needs(
+    task: TaskEntry, joint: JointEntry | None, seats: set[tuple[str, int]]
+) -> Iterator[tuple[Ability, str, str]]:
+    """List the abilities that a task needs, each with its place and a text for people."""
+    if joint is not None:
+        need = Ability.JOINT_TURNS if joint.kind == "turns" else Ability.JOINT_ENGINE
+        yield need, task.id, need.value
+    for role in task.roles:
+        asked = {
+            Ability.CPU_ROLES: not role.members,
+            Ability.GPU_IDS: bool(role.members),
+            Ability.MULTI_NODE: len(role.members) > 1,
+            Ability.UNEQUAL_NODES: role.has_unequal_nodes,
+            Ability.SHARED_GPUS: role.share_group is not None,
+            Ability.MIXED_LAYOUTS: bool(role.mix),
+            Ability.SEATS: not seats.isdisjoint(role.ranks),
+        }
+        for need, is_asked in asked.items():
+            if is_asked:
+                text = unequal_text(role) if need is Ability.UNEQUAL_NODES else need.value
+                yield need, f"{task.id}/{role.id}", text
+
+
+def _where_placement_matters(manifest: Manifest, task: TaskEntry) -> Iterator[str]:
+    """List why it matters which of the task's GPUs a role gets, so that counts are not enough.
+
+    Counting launchers see just the task's GPUs and choose among them. That is the plan up to a
+    renaming of equal GPUs if all are of one class and either lie on one node, or every role takes
+    all the task's GPUs of its nodes and the nodes have equally many.
+    """
+    nodes = manifest.spec.nodes_of(task)
+    taken = {node.id: set(task.gpus_on(node.id)) for node in nodes}
+    classes = {gpu.gpu_class for node in nodes for gpu in node.gpus if gpu.index in taken[node.id]}
+    if len(classes) > 1:
+        yield f"{task.id} has GPUs of several classes ({', '.join(sorted(classes))})"
+    if len(nodes) < 2:
+        return
+    if len({len(gpus) for gpus in taken.values()}) > 1:
+        counts = ", ".join(f"{len(gpus)} on {node}" for node, gpus in taken.items())
+        yield f"{task.id} has unequal numbers of GPUs on its nodes ({counts})"
+        return
+    for role in task.roles:
+        for member in role.members:
+            if set(member.gpus) != taken[member.node]:
+                yield (
+                    f"{task.id}/{role.id} takes {len(member.gpus)} of the task's "
+                    f"{len(taken[member.node])} GPUs on {member.node}, and the task has several nodes"
+                )
+
+
+def unequal_text(role: RoleEntry) -> str:
+    """Write that a role has unequal numbers of GPUs on its nodes, and which: one text, so it is told once."""
+    counts = ", ".join(f"{len(member.gpus)} on {member.node}" for member in role.members)
+    return f"{Ability.UNEQUAL_NODES.value} ({counts})"
 
 
 def refusal(
-    name: str, reasons: list[str], way_out: str, abilities: frozenset[Ability] | None = None
+    name: str, reasons: Iterable[str], way_out: str, abilities: frozenset[Ability] | None = None
 ) -> LauncherRefusal:
-    """Make the error that lists what a launcher cannot express, each cause once with all its places.
-
-    `abilities`, where they are what matters, say what it can.
-    """
+    """Make the error that lists what a launcher cannot express, each cause once with all its places."""
+    reasons = list(dict.fromkeys(reasons))
     places: dict[str, list[str]] = {}
-    for reason in dict.fromkeys(reasons):
+    for reason in reasons:
         place, colon, cause = reason.partition(": ")
         if colon and _PLACE.fullmatch(place):
             places.setdefault(cause, []).append(place)
         else:
             places.setdefault(reason, [])
     causes = tuple(f"{', '.join(at)}: {cause}" if at else cause for cause, at in places.items())
-    helps = {**_WAYS, Ability.UNEQUAL_NODES.value: _EQUAL}
-    ways = [way for lack, way in helps.items() if any(lack in reason for reason in reasons)]
-    if not all(any(lack in reason for lack in helps) for reason in reasons):
+    ways = [way for lack, way in _WAYS.items() if any(lack in reason for reason in reasons)]
+    if not all(any(lack in reason for lack in _WAYS) for reason in reasons):
         ways.append(way_out)
     known = None if abilities is None else ", ".join(each.value for each in Ability if each in abilities)
     what = f"{name} cannot express this manifest"
     return LauncherRefusal(what, causes=causes, allowed=known, way_out="; ".join(ways))
-
-
-def unequal_nodes(role: RoleEntry) -> bool:
-    """Say whether a role has different numbers of ranks on its nodes."""
-    return len({len(member.gpus) for member in role.members}) > 1
-
-
-def unequal_text(role: RoleEntry) -> str:
-    """Say that a role has unequal numbers of GPUs on its nodes, and which: one text, so it is told once."""
-    counts = ", ".join(f"{len(member.gpus)} on {member.node}" for member in role.members)
-    return f"{Ability.UNEQUAL_NODES.value} ({counts})"
-
-
-def _needs(manifest: Manifest) -> Iterator[tuple[Ability, str]]:
-    seats = {f"{n.id}:{gpu.index}" for n in manifest.spec.nodes for gpu in n.gpus if gpu.card != gpu.index}
-    for task in manifest.spec.tasks:
-        entry = manifest.spec.together.get(task.id)
-        if entry is not None:
-            yield Ability.JOINT_TURNS if entry.kind == "turns" else Ability.JOINT_ENGINE, task.id
-        for role in task.roles:
-            for need in _role_needs(role):
-                yield need, f"{task.id}/{role.id}"
-            if any(f"{member.node}:{index}" in seats for member in role.members for index in member.gpus):
-                yield Ability.SEATS, f"{task.id}/{role.id}"
-
-
-def _role_needs(role: RoleEntry) -> Iterator[Ability]:
-    if not role.members:
-        yield Ability.CPU_ROLES
-        return
-    yield Ability.GPU_IDS
-    if len(role.members) > 1:
-        yield Ability.MULTI_NODE
-    if unequal_nodes(role):
-        yield Ability.UNEQUAL_NODES
-    if role.share_group is not None:
-        yield Ability.SHARED_GPUS
-    if role.mix:
-        yield Ability.MIXED_LAYOUTS

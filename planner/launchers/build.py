@@ -13,8 +13,7 @@ from libra_plan.models.topology import Cluster
 from libra_plan.planner.launchers import manifest as m
 from libra_plan.planner.launchers.document import seal
 from libra_plan.planner.launchers.joint import joint_entries, joint_groups, served_elsewhere
-from libra_plan.planner.launchers.ports import PortBook
-from libra_plan.planner.launchers.tasks import describe_task, gpus_of, runs_on_as, with_rendezvous
+from libra_plan.planner.launchers.tasks import PortBook, describe_task, runs_on_as, with_rendezvous
 from libra_plan.planner.launchers.transitions import Holding, transitions_between
 from libra_plan.planner.plan import Certificate, Plan, RunningTask
 from libra_plan.planner.problem import Problem
@@ -39,16 +38,22 @@ def build_manifest(
     GPUs and commands are those of the parent is kept: it stays in the generation it was started
     in, with its ports and rendezvous ids, since its processes run on.
     """
-    _check_parent(parent, name)
+    if parent is not None and parent.metadata.name != name:
+        raise ManifestError(
+            "the parent manifest belongs to another cluster",
+            got=parent.metadata.name,
+            allowed=name,
+            way_out="name the new manifest like its parent, or start without a parent",
+        )
     generation = 1 if parent is None else parent.metadata.generation + 1
     nodes = _nodes(problem.cluster)
     tasks, kept = _tasks(problem, plan, workload, nodes, generation, parent)
-    before = {task.id: gpus_of(task) for task in parent.spec.tasks} if parent is not None else {}
-    after = {task.id: gpus_of(task) for task in tasks}
+    before = {task.id: task.gpus for task in parent.spec.tasks} if parent is not None else {}
+    after = {task.id: task.gpus for task in tasks}
     jointly = {task for run in plan.joint for task in run.tasks}
     jointly |= set(parent.spec.together) if parent is not None else set()
     spec = m.Spec(
-        inputs=m.Inputs(
+        inputs=m.ManifestInputs(
             digests=dict(sorted(problem.input_digests.items())),
             planner=__version__,
             horizon_s=problem.horizon_s,
@@ -73,6 +78,19 @@ def build_manifest(
     return _valid(seal(m.Manifest(api_version=m.API_VERSION, kind=m.KIND, metadata=metadata, spec=spec)))
 
 
+def _valid(manifest: m.Manifest) -> m.Manifest:
+    """Refuse what the schema does not allow, such as a task name that could leave its folder."""
+    try:
+        return msgspec.convert(msgspec.to_builtins(manifest), m.Manifest)
+    except msgspec.ValidationError as problem:
+        raise ManifestError(
+            "the plan cannot be written as a manifest",
+            got=problem,
+            allowed="names of letters, digits, `.`, `_` and `-` that begin and end with a letter or digit",
+            way_out="rename it in workload.yaml or cluster.yaml",
+        ) from None
+
+
 def _steps(holding: Holding, jointly: set[str]) -> list[Holding]:
     """Stop and start apart what runs jointly before or after: its GPUs have several holders."""
     apart = holding.before is not None and holding.after is not None and not holding.unchanged
@@ -82,28 +100,18 @@ def _steps(holding: Holding, jointly: set[str]) -> list[Holding]:
 
 
 def says_the_same(manifest: m.Manifest, parent: m.Manifest) -> bool:
-    """Tell whether a manifest adds nothing to its parent: same inputs, nodes, tasks, queue and policy.
+    """Whether a manifest adds nothing to its parent: same inputs, nodes, tasks, queue and policy.
 
     Left aside is what differs by nature: the generation, the steps from the parent, and figures
     that the cost of those steps was part of.
     """
-    return _lasting(manifest) == _lasting(parent)
 
+    def lasting(spec: m.Spec) -> tuple[object, ...]:
+        queue = [(one.task, one.code) for one in spec.queued]
+        proof = spec.certificate
+        return spec.inputs, spec.nodes, spec.tasks, spec.joint, queue, proof.policy, proof.status
 
-def _lasting(manifest: m.Manifest) -> tuple[object, ...]:
-    spec, proof = manifest.spec, manifest.spec.certificate
-    queue = tuple((one.task, one.code) for one in spec.queued)
-    return spec.inputs, spec.nodes, spec.tasks, spec.joint, queue, proof.policy, proof.status
-
-
-def _check_parent(parent: m.Manifest | None, name: str) -> None:
-    if parent is not None and parent.metadata.name != name:
-        raise ManifestError(
-            "the parent manifest belongs to another cluster",
-            got=parent.metadata.name,
-            allowed=name,
-            way_out="name the new manifest like its parent, or start without a parent",
-        )
+    return lasting(manifest.spec) == lasting(parent.spec)
 
 
 def _tasks(
@@ -169,8 +177,8 @@ def _nodes(cluster: Cluster) -> tuple[m.NodeEntry, ...]:
     )
 
 
-def _certificate(certificate: Certificate) -> m.Certificate:
-    return m.Certificate(
+def _certificate(certificate: Certificate) -> m.ManifestCertificate:
+    return m.ManifestCertificate(
         policy=certificate.policy,
         status=certificate.status.value,
         objective=certificate.objective,
@@ -189,16 +197,3 @@ def _certificate(certificate: Certificate) -> m.Certificate:
 
 def _said(value: float | None) -> float | msgspec.UnsetType:
     return msgspec.UNSET if value is None else value
-
-
-def _valid(manifest: m.Manifest) -> m.Manifest:
-    """Refuse what the schema does not allow, such as a task name that could leave its folder."""
-    try:
-        return msgspec.convert(msgspec.to_builtins(manifest), m.Manifest)
-    except msgspec.ValidationError as problem:
-        raise ManifestError(
-            "the plan cannot be written as a manifest",
-            got=problem,
-            allowed="names of letters, digits, `.`, `_` and `-` that begin and end with a letter or digit",
-            way_out="rename it in workload.yaml or cluster.yaml",
-        ) from None

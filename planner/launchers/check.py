@@ -11,10 +11,11 @@ import msgspec
 import rfc8785
 
 from libra_plan.errors import ManifestError, few
-from libra_plan.planner.launchers.manifest import Degrees, Manifest, NodeEntry, RoleEntry, TaskEntry
+from libra_plan.planner.launchers.manifest import Manifest, NodeEntry, RoleEntry, TaskEntry
 
 __all__ = ["Flaw", "check_manifest", "require_sound"]
 
+_NONE: frozenset[str] = frozenset()
 _TOLERANCE = 1e-6  # for sums of CPU cores and MiB that were divided into shares
 
 
@@ -115,53 +116,39 @@ def _roles(manifest: Manifest) -> Iterator[Flaw]:
 
 
 def _world(where: str, role: RoleEntry, gpus: list[str]) -> Iterator[Flaw]:
-    degrees = role.layout
-    if role.mix:
-        yield from _mixed(where, role, gpus)
-        return
-    if degrees is None:
+    """Check that ranks, replicas and degrees agree, and that a mix serves every trajectory once."""
+    if role.layout is None and not role.mix:
         yield Flaw("layout-missing", where, "it has GPUs but no layout")
         return
     ranks = [f"{member.node}:{index}" for member in role.members for index in member.gpus]
-    each = degrees.tp * degrees.pp * degrees.cp
-    if len(ranks) != each * degrees.dp:
-        yield Flaw("world-size", where, f"{len(ranks)} ranks, but {_product(degrees)}")
-    if len(role.replicas) != degrees.dp or any(len(replica) != each for replica in role.replicas):
-        sizes = [len(replica) for replica in role.replicas]
-        yield Flaw("world-size", where, f"replicas of {sizes} GPUs, but {_product(degrees)}")
+    sizes = [len(replica) for replica in role.replicas]
+    if role.mix:
+        if role.layout is not None:
+            yield Flaw("layout-missing", where, "it has a layout of its own and a mix")
+        wanted = [kind.tp * kind.pp * kind.cp for kind in role.mix]
+        if sizes != wanted:
+            yield Flaw("world-size", where, f"replicas of {sizes} GPUs, but {wanted}")
+        served = sorted(at for kind in role.mix for at in range(kind.start, kind.stop, kind.stride))
+        if served != list(range(len(served))):
+            yield Flaw("ranges", where, "its replicas leave out trajectories, or serve some twice")
+    elif role.layout is not None:
+        tp, pp, cp, dp = role.layout.tp, role.layout.pp, role.layout.cp, role.layout.dp
+        world = f"tp {tp} × pp {pp} × cp {cp} × dp {dp} = {tp * pp * cp * dp}"
+        if len(ranks) != tp * pp * cp * dp:
+            yield Flaw("world-size", where, f"{len(ranks)} ranks, but {world}")
+        if sizes != [tp * pp * cp] * dp:
+            yield Flaw("world-size", where, f"replicas of {sizes} GPUs, but {world}")
     if ranks != gpus:
         yield Flaw("rank-order", where, "members and replicas do not list the same GPUs in one order")
     if len(set(ranks)) < len(ranks):
         yield Flaw("gpu-twice", where, "a GPU has two ranks of the role")
-
-
-def _mixed(where: str, role: RoleEntry, gpus: list[str]) -> Iterator[Flaw]:
-    """Check a role whose replicas have layouts of their own, and that they serve every rank once."""
-    mix = role.mix or ()
-    sizes = [kind.tp * kind.pp * kind.cp for kind in mix]
-    if [len(replica) for replica in role.replicas] != sizes:
-        yield Flaw("world-size", where, f"replicas of {list(map(len, role.replicas))} GPUs, but {sizes}")
-    if role.layout is not None:
-        yield Flaw("layout-missing", where, "it has a layout of its own and a mix")
-    ranks = [f"{member.node}:{index}" for member in role.members for index in member.gpus]
-    if ranks != gpus:
-        yield Flaw("rank-order", where, "members and replicas do not list the same GPUs in one order")
-    if len(set(ranks)) < len(ranks):
-        yield Flaw("gpu-twice", where, "a GPU has two ranks of the role")
-    served = sorted(at for kind in mix for at in range(kind.start, kind.stop, kind.stride))
-    if served != list(range(len(served))):
-        yield Flaw("ranges", where, "its replicas leave out trajectories, or serve some twice")
-
-
-def _product(degrees: Degrees) -> str:
-    world = degrees.tp * degrees.pp * degrees.cp * degrees.dp
-    return f"tp {degrees.tp} × pp {degrees.pp} × cp {degrees.cp} × dp {degrees.dp} = {world}"
 
 
 def _replicas(where: str, role: RoleEntry, nodes: dict[str, NodeEntry]) -> Iterator[Flaw]:
     order = {node: number for number, node in enumerate(nodes)}
     for replica in role.replicas:
-        places = [_place(gpu) for gpu in replica]
+        names = [gpu.rpartition(":") for gpu in replica]
+        places = [(node, int(index)) for node, _, index in names]
         keys = [(order[node], index) for node, index in places]
         if keys != sorted(keys):
             yield Flaw("rank-order", where, f"ranks are not in (node, GPU) order: {' '.join(replica)}")
@@ -190,13 +177,8 @@ def _meeting(where: str, role: RoleEntry) -> Iterator[Flaw]:
         yield Flaw("rendezvous-port", where, f"port {meeting.port} is not that of rank 0, {first.port}")
 
 
-def _place(gpu: str) -> tuple[str, int]:
-    node, _, index = gpu.rpartition(":")
-    return node, int(index)
-
-
 def _owners(manifest: Manifest) -> Iterator[Flaw]:
-    """Give every GPU to one task or joint run, and within it to one role or one share group."""
+    """Check that every GPU belongs to one task or joint run, and within it to one role or share group."""
     owners: dict[str, set[tuple[str, str]]] = defaultdict(set)
     together = {task: "+".join(entry.tasks) for task, entry in manifest.spec.together.items()}
     for where, task, role in _placed(manifest):
@@ -277,7 +259,7 @@ def _host_sums(manifest: Manifest) -> Iterator[Flaw]:
 def _steps(manifest: Manifest) -> Iterator[Flaw]:
     """Check the steps' names and that nothing grows before what could make room for it shrinks."""
     running = {task.id: task for task in manifest.spec.tasks}
-    last = {step.task: step.action for step in manifest.spec.transitions}
+    last = {step.task: step for step in manifest.spec.transitions}
     waits_for: dict[str, set[str]] = {}
     grown: list[str] = []
     for step in manifest.spec.transitions:
@@ -293,14 +275,13 @@ def _steps(manifest: Manifest) -> Iterator[Flaw]:
         if step.action != "stop" and step.task not in running:
             yield Flaw("step-task", step.id, f"no task {step.task} runs in this manifest")
     for task in running:
-        if last.get(task) in (None, "stop"):
+        if task not in last or last[task].action == "stop":
             yield Flaw("step-missing", task, "the task runs, but no step leads there")
-    for task, action in last.items():
-        if action != "stop" and task in running:
-            gpus = {gpu for role in running[task].roles for replica in role.replicas for gpu in replica}
-            stated = [step.gpus_after for step in manifest.spec.transitions if step.task == task][-1]
-            if stated != len(gpus):
-                yield Flaw("step-count", task, f"its step ends with {stated} GPUs, it has {len(gpus)}")
+    for task, step in last.items():
+        if step.action != "stop" and task in running:
+            stated, gpus = step.gpus_after, len(running[task].gpus)
+            if stated != gpus:
+                yield Flaw("step-count", task, f"its step ends with {stated} GPUs, it has {gpus}")
 
 
 def _hand_over(manifest: Manifest, parent: Manifest) -> Iterator[Flaw]:
@@ -310,15 +291,16 @@ def _hand_over(manifest: Manifest, parent: Manifest) -> Iterator[Flaw]:
     if manifest.metadata.generation != parent.metadata.generation + 1:
         message = f"{manifest.metadata.generation} does not follow {parent.metadata.generation}"
         yield Flaw("generation-order", "metadata.generation", message)
-    before, after = _holdings(parent), _holdings(manifest)
+    before = {task.id: task.gpus for task in parent.spec.tasks}
+    after = {task.id: task.gpus for task in manifest.spec.tasks}
     held = dict(before)
     now = dict(parent.spec.together)  # what each task shares with whom, as steps are taken
     for step in manifest.spec.transitions:
-        held[step.task] = set() if step.action == "stop" else after.get(step.task, set())
+        held[step.task] = _NONE if step.action == "stop" else after.get(step.task, _NONE)
         now.pop(step.task, None)
         if step.action != "stop" and step.task in manifest.spec.together:
             now[step.task] = manifest.spec.together[step.task]
-        if step.action == "keep" and held[step.task] != before.get(step.task, set()):
+        if step.action == "keep" and held[step.task] != before.get(step.task, _NONE):
             yield Flaw("step-keep", step.id, "the task is to be kept, but its GPUs differ from the parent's")
         for other, gpus in held.items():
             both = gpus & held[step.task]
@@ -327,12 +309,5 @@ def _hand_over(manifest: Manifest, parent: Manifest) -> Iterator[Flaw]:
                 message = f"{', '.join(sorted(both))} would be taken while {other} holds it"
                 yield Flaw("step-clash", step.id, message)
     for task in sorted(held.keys() | after.keys()):
-        if held.get(task, set()) != after.get(task, set()):
+        if held.get(task, _NONE) != after.get(task, _NONE):
             yield Flaw("step-missing", task, "no step takes the task from the parent to this manifest")
-
-
-def _holdings(manifest: Manifest) -> dict[str, set[str]]:
-    return {
-        task.id: {gpu for role in task.roles for replica in role.replicas for gpu in replica}
-        for task in manifest.spec.tasks
-    }

@@ -130,13 +130,15 @@ def _numbers(value: object, path: str) -> Iterator[tuple[str, float]]:
 
 
 def placements_of(manifest: Manifest) -> tuple[IncumbentTask, ...]:
-    """Give what every task of a manifest holds: layouts, the GPUs of replicas, nodes of workers."""
+    """List what every task of a manifest holds: layouts, the GPUs of replicas, nodes of workers."""
     return tuple(
         IncumbentTask(
             task.id,
             tuple(_held(role) for role in task.roles if role.members),
             tuple(
-                IncumbentWorkers(role.id, share.node, share.workers) for role in task.roles for share in role.cpu
+                IncumbentWorkers(role.id, share.node, share.workers)
+                for role in task.roles
+                for share in role.cpu
             ),
         )
         for task in manifest.spec.tasks

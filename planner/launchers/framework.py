@@ -1,112 +1,133 @@
-"""What emitters of reinforcement-learning frameworks share: tasks to casts, casts to files."""
+"""What the emitters of reinforcement-learning frameworks share: from a task's parts to files."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar, Final, TypeVar
 
-from libra_plan.planner.launchers.base import Emitter, missing_abilities, refusal
-from libra_plan.planner.launchers.manifest import Manifest, TaskEntry
-from libra_plan.planner.launchers.ray_cluster import RayOptions, chosen, ray_files, ray_reasons
-from libra_plan.planner.launchers.role_mapping import Cast, cast_of
-from libra_plan.planner.launchers.shell import exports, script, words
+from libra_plan.planner.launchers.base import Ability, Emitter
+from libra_plan.planner.launchers.manifest import Degrees, Manifest, NodeEntry, TaskEntry
+from libra_plan.planner.launchers.ray_cluster import RayOptions, ray_files, ray_reasons
+from libra_plan.planner.launchers.role_mapping import RoleMapping, map_roles
+from libra_plan.planner.launchers.shell import HERE_LINE, exports, script, words
 
-__all__ = ["HERE", "FrameworkOptions", "Translation", "emit_framework"]
+__all__ = [
+    "EXACT_GPUS",
+    "HERE",
+    "TASK_GPUS",
+    "FrameworkEmitter",
+    "Translation",
+    "assignments",
+    "head_first",
+    "megatron_degrees",
+    "placement_header",
+]
 
-HERE = "\0"  # no argument can hold it otherwise
-
-_WAY_OUT = "solve with arrangements and layouts that avoid it, or pick tasks with --option tasks=NAME"
-
-
-class FrameworkOptions(RayOptions, frozen=True, kw_only=True):
-    """Options of every framework: those of the task's Ray cluster."""
+HERE = "\0"  # stands for the folder of the script; no argument can hold it otherwise
+EXACT_GPUS: Final = frozenset({Ability.GPU_IDS, Ability.MULTI_NODE, Ability.SHARED_GPUS, Ability.CPU_ROLES})
+TASK_GPUS: Final = EXACT_GPUS - {Ability.GPU_IDS} | {Ability.TASK_GPUS}
+_MEGATRON = {
+    "tensor_model_parallel_size": "tp",
+    "pipeline_model_parallel_size": "pp",
+    "context_parallel_size": "cp",
+    "expert_model_parallel_size": "ep",
+}
 
 
 @dataclass(frozen=True)
 class Translation:
-    """A task as a framework says it.
+    """A task in the words of a framework.
 
     `arguments` are added to the user's command; `files` are further files by name; `environment`
-    is that of the driver; the last four tell how the Ray cluster is started (`ray` false: none).
+    is that of the driver, `node_environment` that of the nodes of the Ray cluster.
     """
 
     arguments: tuple[str, ...] = ()
     files: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
-    ray: bool = True
-    least_cpus_per_gpu: int = 1
     node_environment: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
-Translate = Callable[[Manifest, Cast, list[str]], Translation]
+RayGiven = TypeVar("RayGiven", bound=RayOptions)
 
 
-def emit_framework(
-    emitter: Emitter, manifest: Manifest, options: RayOptions, translate: Translate
-) -> dict[str, str]:
-    """Translate every task, or refuse with all reasons of all tasks at once.
+@dataclass(frozen=True)
+class FrameworkEmitter(Emitter[RayGiven]):
+    """An emitter of a framework: one driver script a task, over a Ray cluster if `uses_ray`."""
 
-    `translate` appends what it cannot say to the list it is given; its result is then not used.
-    """
-    picked = chosen(manifest, options.tasks)
-    reasons = missing_abilities(emitter, picked)
-    said: list[tuple[Cast, Translation]] = []
-    for task in picked.spec.tasks:
-        cast = cast_of(task, emitter.name, reasons)
-        if cast is not None:
-            said.append((cast, translate(picked, cast, reasons)))
-            reasons += ray_reasons(picked, task, options) if said[-1][1].ray else ()
-    if reasons:
-        raise refusal(emitter.name, reasons, _WAY_OUT, emitter.abilities)
-    files: dict[str, str] = {}
-    for cast, translation in said:
-        files |= _files(emitter, picked, cast, translation, options)
-    return files
+    way_out: ClassVar[str] = (
+        "solve with arrangements and layouts that avoid it, or pick tasks with --option tasks=NAME"
+    )
+    uses_ray: ClassVar[bool] = True
+    least_cpus_per_gpu: ClassVar[int] = 1
 
+    @abstractmethod
+    def refuse(self, roles: RoleMapping, nodes: tuple[NodeEntry, ...]) -> Iterator[str]:
+        """List what the framework cannot express of a task."""
 
-def _files(
-    emitter: Emitter, manifest: Manifest, cast: Cast, translation: Translation, options: RayOptions
-) -> dict[str, str]:
-    task = cast.task
-    head = cast.actor.members[0].node
-    files = {f"{task.id}/{name}": text for name, text in translation.files.items()}
-    files[f"{task.id}/{emitter.name}.sh"] = _driver(emitter, manifest, cast, translation)
-    if translation.ray:
-        files |= ray_files(
-            manifest,
-            task,
-            options,
-            head=head,
-            least_cpus_per_gpu=translation.least_cpus_per_gpu,
-            environment=translation.node_environment,
-        )
-    return files
+    @abstractmethod
+    def translate(self, roles: RoleMapping, nodes: tuple[NodeEntry, ...]) -> Translation:
+        """Translate a task that the framework can express."""
 
+    def reasons(self, picked: Manifest, whole: Manifest) -> Iterable[str]:
+        """List what the framework cannot express, of all tasks at once."""
+        reasons: list[str] = []
+        for task in picked.spec.tasks:
+            roles = map_roles(task, self.name, reasons)
+            if roles is not None:
+                reasons += self.refuse(roles, picked.spec.nodes_of(task))
+                reasons += ray_reasons(picked, task, self.options) if self.uses_ray else ()
+        return reasons
 
-def _driver(emitter: Emitter, manifest: Manifest, cast: Cast, translation: Translation) -> str:
-    """Write the script that runs the user's command with the placement added to it."""
-    task = cast.task
-    notes = [
-        f"Task {task.id}, generation {task.generation}, for {emitter.name} ({', '.join(emitter.versions)}).",
-        f"Run on node {cast.actor.members[0].node}: {emitter.name}.sh COMMAND ...; "
-        "without a command it runs that of the workload.",
-        "Placement only: model, data and algorithm stay in your own configuration.",
-        *_table(task),
-        *translation.notes,
-    ]
-    commands = {role.command for role in task.roles if role.members and role.command}
-    default = words(_runnable(commands.pop())) if len(commands) == 1 else ""
-    body = [*exports(_identity(manifest, task)), *exports(translation.environment)]
-    body += ['here=$(CDPATH= cd -- "$(dirname -- "$0")" && pwd)', "export here"]
-    if default:
-        body += ['if [ "$#" -eq 0 ]; then', f"    set -- {default}", "fi"]
-    else:
-        body += ['if [ "$#" -eq 0 ]; then echo "usage: $0 COMMAND ..." >&2; exit 2; fi']
-    start = 'exec sh "$here/ray/driver.sh" "$@"' if translation.ray else 'exec "$@"'
-    arguments = [_argument(word) for word in translation.arguments]
-    body += [" \\\n    ".join((start, *arguments))]
-    return script(notes, body)
+    def files(self, picked: Manifest) -> dict[str, str]:
+        """Write `TASK/NAME.sh`, the framework's own files and the scripts of the task's Ray cluster."""
+        files: dict[str, str] = {}
+        for task in picked.spec.tasks:
+            roles = map_roles(task, self.name, [])
+            assert roles is not None
+            said = self.translate(roles, picked.spec.nodes_of(task))
+            files |= {f"{task.id}/{name}": text for name, text in said.files.items()}
+            files[f"{task.id}/{self.name}.sh"] = self._driver(picked, roles, said)
+            if self.uses_ray:
+                files |= ray_files(
+                    picked,
+                    task,
+                    self.options,
+                    head=roles.actor.nodes[0],
+                    least_cpus_per_gpu=self.least_cpus_per_gpu,
+                    environment=said.node_environment,
+                )
+        return files
+
+    def _driver(self, manifest: Manifest, roles: RoleMapping, said: Translation) -> str:
+        """Write the script that runs the user's command with the placement added to it."""
+        task = roles.task
+        placed = [role for role in task.roles if role.members]
+        notes = [
+            f"Task {task.id}, generation {task.generation}, for {self.name} ({', '.join(self.versions)}).",
+            f"Run on node {roles.actor.nodes[0]}: {self.name}.sh COMMAND ...; "
+            "without a command it runs that of the workload.",
+            "Placement only: model, data and algorithm stay in your own configuration.",
+            *(
+                f"{role.id}: "
+                + ", ".join(f"{member.node} GPU {' '.join(map(str, member.gpus))}" for member in role.members)
+                for role in placed
+            ),
+            *said.notes,
+        ]
+        body = [*exports(_identity(manifest, task)), *exports(said.environment), HERE_LINE, "export here"]
+        commands = {role.command for role in placed if role.command}
+        if len(commands) == 1:
+            default = words(_runnable(commands.pop()))
+            body += ['if [ "$#" -eq 0 ]; then', f"    set -- {default}", "fi"]
+        else:
+            body += ['if [ "$#" -eq 0 ]; then echo "usage: $0 COMMAND ..." >&2; exit 2; fi']
+        start = 'exec sh "$here/ray/driver.sh" "$@"' if self.uses_ray else 'exec "$@"'
+        body += [" \\\n    ".join((start, *map(_argument, said.arguments)))]
+        return script(notes, body)
 
 
 def _runnable(command: tuple[str, ...]) -> tuple[str, ...]:
@@ -121,21 +142,31 @@ def _argument(word: str) -> str:
     return "".join(parts) if mark else words([word])
 
 
-def _table(task: TaskEntry) -> list[str]:
-    return [
-        f"{role.id}: "
-        + ", ".join(f"{member.node} GPU {' '.join(map(str, member.gpus))}" for member in role.members)
-        for role in task.roles
-        if role.members
-    ]
-
-
 def _identity(manifest: Manifest, task: TaskEntry) -> dict[str, str]:
     identity = {
         "LIBRA_PLAN_TASK": task.id,
         "LIBRA_PLAN_GENERATION": str(task.generation),
         "LIBRA_PLAN_MANIFEST_DIGEST": manifest.metadata.digest,
+        "LIBRA_PLAN_CHECKPOINT_DIR": task.lifecycle.checkpoint_dir,
     }
-    if task.lifecycle.checkpoint_dir is not None:
-        identity["LIBRA_PLAN_CHECKPOINT_DIR"] = task.lifecycle.checkpoint_dir
-    return identity
+    return {key: value for key, value in identity.items() if value is not None}
+
+
+def assignments(values: Mapping[str, object]) -> tuple[str, ...]:
+    """Write `key=value` words."""
+    return tuple(f"{key}={value}" for key, value in values.items())
+
+
+def megatron_degrees(layout: Degrees, home: str = "") -> dict[str, object]:
+    """Map Megatron's names of the degrees, below `home`, to those of a layout."""
+    return {f"{home}{key}": getattr(layout, name) for key, name in _MEGATRON.items()}
+
+
+def placement_header(task: TaskEntry, framework: str) -> tuple[str, ...]:
+    """Write the comment above a framework's own file."""
+    return (f"Placement of task {task.id}, generation {task.generation}, for {framework}.",)
+
+
+def head_first(roles: RoleMapping, nodes: tuple[NodeEntry, ...]) -> list[NodeEntry]:
+    """Order nodes with that of the actor's rank 0 first."""
+    return sorted(nodes, key=lambda node: node.id != roles.actor.nodes[0])

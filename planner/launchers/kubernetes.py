@@ -10,26 +10,24 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
 
 from libra_plan.planner.launchers.agents import Agent, AgentOptions, agent_reasons, agents_of
-from libra_plan.planner.launchers.base import Ability, Options, missing_abilities, refusal
-from libra_plan.planner.launchers.kueue import queue_objects
+from libra_plan.planner.launchers.base import Ability, Emitter, TaskOptions
 from libra_plan.planner.launchers.manifest import Manifest, Member, NodeEntry, RoleEntry, TaskEntry
-from libra_plan.planner.launchers.ray_cluster import chosen
 from libra_plan.planner.launchers.shell import to_yaml
 
-__all__ = ["EMITTER", "Kubernetes", "KubernetesOptions"]
+__all__ = ["EMITTER"]
 
 _HOSTNAME = "kubernetes.io/hostname"
 _LABELS = "libra-plan.dev"
+_KUEUE = "kueue.x-k8s.io"
 _JOBSET_LENGTH = 28  # of the 63 a pod's host name may have: JOBSET-JOB-0-0
 _JOB_LENGTH = 28
 _STOP_MARGIN_S = 30  # the pod's grace beyond torchrun's own
 
 
-class KubernetesOptions(Options, frozen=True, kw_only=True):
+class KubernetesOptions(TaskOptions, frozen=True, kw_only=True):
     """How the objects are made.
 
     `image`: of the containers. `queue`: Kueue's local queue; without it nothing queues.
@@ -38,7 +36,6 @@ class KubernetesOptions(Options, frozen=True, kw_only=True):
     tell torchrun the grace (from 2.12 on).
     """
 
-    tasks: str = ""
     image: str = ""
     namespace: str = "default"
     queue: str = ""
@@ -49,46 +46,40 @@ class KubernetesOptions(Options, frozen=True, kw_only=True):
     shutdown_timeout: bool = True
 
 
-@dataclass(frozen=True)
-class Kubernetes:
+class Kubernetes(Emitter[KubernetesOptions]):
     """The Kubernetes emitter."""
 
-    options: KubernetesOptions = field(default_factory=KubernetesOptions)
-    name: str = "kubernetes"
-    abilities: frozenset[Ability] = frozenset(
-        {Ability.GPU_IDS, Ability.MULTI_NODE, Ability.UNEQUAL_NODES, Ability.CPU_ROLES}
-    )
-    versions: tuple[str, ...] = (
-        "Kubernetes 1.34 to 1.37",
-        "JobSet v1alpha2 (08dfbdfd)",
-        "Kueue v1beta2 (ff69552e)",
-    )
+    way_out = "give options, or solve with arrangements that avoid it"
 
-    def emit(self, manifest: Manifest) -> dict[str, str]:
+    def reasons(self, picked: Manifest, whole: Manifest) -> Iterable[str]:
+        """List why Kubernetes cannot start the tasks as planned."""
+        yield from agent_reasons(picked, self._agent_options(picked))
+        yield from _reasons(picked, self.options)
+
+    def files(self, picked: Manifest) -> dict[str, str]:
         """Write `TASK/jobset.yaml`, with `dra` also `claims.yaml`, and with `queue` `kueue.yaml`."""
-        picked = chosen(manifest, self.options.tasks)
-        options = AgentOptions(shutdown_timeout=self.options.shutdown_timeout, addresses=_addresses(picked))
-        reasons = missing_abilities(self, picked)
-        reasons += agent_reasons(picked, options)
-        reasons += _reasons(picked, self.options)
-        if reasons:
-            raise refusal(self.name, reasons, "give options, or solve with arrangements that avoid it")
-        agents = agents_of(picked, options)
+        agents = agents_of(picked, self._agent_options(picked))
         files: dict[str, str] = {}
         if self.options.queue:
-            files["kueue.yaml"] = queue_objects(
-                picked, self.options.queue, self.options.namespace, self.options.resource
-            )
+            files["kueue.yaml"] = _queue_objects(picked, self.options)
         for task in picked.spec.tasks:
             mine = [agent for agent in agents if agent.task == task.id]
-            head = (f"Task {task.id}, generation {task.generation}, of manifest {manifest.metadata.name}.",)
+            head = (f"Task {task.id}, generation {task.generation}, of manifest {picked.metadata.name}.",)
             files[f"{task.id}/jobset.yaml"] = to_yaml(head, _jobset(picked, task, mine, self.options))
             if self.options.dra:
                 files[f"{task.id}/claims.yaml"] = to_yaml(head, *_claims(picked, task, self.options))
         return files
 
+    def _agent_options(self, picked: Manifest) -> AgentOptions:
+        return AgentOptions(shutdown_timeout=self.options.shutdown_timeout, addresses=_addresses(picked))
 
-EMITTER = Kubernetes()
+
+EMITTER = Kubernetes(
+    "kubernetes",
+    ("Kubernetes 1.34 to 1.37", "JobSet v1alpha2 (08dfbdfd)", "Kueue v1beta2 (ff69552e)"),
+    frozenset({Ability.GPU_IDS, Ability.MULTI_NODE, Ability.UNEQUAL_NODES, Ability.CPU_ROLES}),
+    KubernetesOptions(),
+)
 
 
 def _reasons(manifest: Manifest, options: KubernetesOptions) -> Iterator[str]:
@@ -151,7 +142,7 @@ def _jobset(
     manifest: Manifest, task: TaskEntry, agents: list[Agent], options: KubernetesOptions
 ) -> dict[str, object]:
     name = _jobset_name(task)
-    queued = {"kueue.x-k8s.io/queue-name": options.queue} if options.queue else {}
+    queued = {f"{_KUEUE}/queue-name": options.queue} if options.queue else {}
     ranks: dict[str, int] = {}
     jobs = []
     for agent in agents:
@@ -193,7 +184,7 @@ def _job(task: TaskEntry, agent: Agent, rank: int, options: KubernetesOptions) -
         "labels": {**_labels(task), f"{_LABELS}/role": agent.role, f"{_LABELS}/node": agent.node}
     }
     if options.queue and agent.gpus:
-        metadata["annotations"] = {"kueue.x-k8s.io/podset-required-topology": options.topology}
+        metadata["annotations"] = {f"{_KUEUE}/podset-required-topology": options.topology}
     return {
         "name": _job_name(agent.role, rank),
         "replicas": 1,
@@ -260,14 +251,11 @@ def _claims(manifest: Manifest, task: TaskEntry, options: KubernetesOptions) -> 
             uuids = {gpu.index: gpu.uuid for gpu in nodes[member.node].gpus}
             wanted = ", ".join(_cel(uuids[gpu] or "") for gpu in member.gpus)
             selector = f"device.attributes['{options.device_class}'].uuid in [{wanted}]"
-            request = {
-                "name": "gpus",
-                "exactly": {
-                    "deviceClassName": options.device_class,
-                    "allocationMode": "ExactCount",
-                    "count": len(member.gpus),
-                    "selectors": [{"cel": {"expression": selector}}],
-                },
+            exactly = {
+                "deviceClassName": options.device_class,
+                "allocationMode": "ExactCount",
+                "count": len(member.gpus),
+                "selectors": [{"cel": {"expression": selector}}],
             }
             yield {
                 "apiVersion": "resource.k8s.io/v1",
@@ -277,7 +265,7 @@ def _claims(manifest: Manifest, task: TaskEntry, options: KubernetesOptions) -> 
                     "namespace": options.namespace,
                     "labels": _labels(task),
                 },
-                "spec": {"spec": {"devices": {"requests": [request]}}},
+                "spec": {"spec": {"devices": {"requests": [{"name": "gpus", "exactly": exactly}]}}},
             }
 
 
@@ -285,4 +273,36 @@ def _cel(text: str) -> str:
     """Quote a string for the Common Expression Language."""
     return (
         "'" + text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n").replace("\r", "\\r") + "'"
+    )
+
+
+def _queue_objects(manifest: Manifest, options: KubernetesOptions) -> str:
+    """Write Kueue's topology, flavor, cluster queue and local queue; quotas are the inventory."""
+    nodes, queue = manifest.spec.nodes, options.queue
+    quotas: dict[str, object] = {options.resource: sum(len(node.gpus) for node in nodes)}
+    if all(node.cpu_cores is not None for node in nodes):
+        quotas["cpu"] = f"{int(sum(node.cpu_cores or 0.0 for node in nodes))}"
+    if all(node.host_memory_mib is not None for node in nodes):
+        quotas["memory"] = f"{int(sum(node.host_memory_mib or 0.0 for node in nodes))}Mi"
+    resources = [{"name": name, "nominalQuota": quota} for name, quota in quotas.items()]
+    group = {"coveredResources": list(quotas), "flavors": [{"name": queue, "resources": resources}]}
+    objects: dict[str, object] = {
+        "Topology": {"levels": [{"nodeLabel": _HOSTNAME}]},
+        "ResourceFlavor": {"nodeLabels": {"kubernetes.io/os": "linux"}, "topologyName": queue},
+        "ClusterQueue": {"namespaceSelector": {}, "resourceGroups": [group]},
+        "LocalQueue": {"clusterQueue": queue},
+    }
+    documents = []
+    for kind, spec in objects.items():
+        namespace = {"namespace": options.namespace} if kind == "LocalQueue" else {}
+        metadata = {"name": queue, **namespace}
+        documents.append(
+            {"apiVersion": f"{_KUEUE}/v1beta2", "kind": kind, "metadata": metadata, "spec": spec}
+        )
+    return to_yaml(
+        (
+            "Apply once per cluster; skip what your administrators have made already.",
+            "Quotas are those of the inventory: the planner divides, Kueue only starts and stops.",
+        ),
+        *documents,
     )

@@ -6,7 +6,7 @@ that is not known is null. Lists keep their order, because order is rank order.
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta
@@ -14,22 +14,22 @@ from msgspec import Meta
 __all__ = [
     "API_VERSION",
     "KIND",
-    "Certificate",
     "CouplingEntry",
     "CpuShareEntry",
     "DeadlineEntry",
     "Degrees",
     "GpuEntry",
-    "Inputs",
     "JointEntry",
     "Lifecycle",
     "Manifest",
+    "ManifestCertificate",
+    "ManifestInputs",
     "Member",
     "Metadata",
     "NodeEntry",
     "Objective",
     "PassEntry",
-    "Prediction",
+    "PredictedValue",
     "QueuedEntry",
     "RangedEntry",
     "Rendezvous",
@@ -38,6 +38,7 @@ __all__ = [
     "TaskEntry",
     "TeamEntry",
     "Transition",
+    "manifest_schema",
 ]
 
 API_VERSION: Final = "libra-plan/v1alpha1"
@@ -46,13 +47,8 @@ KIND: Final = "PlacementManifest"
 # `(?!\n)` because Python's `$` also matches before a final newline; the pattern is valid ECMA-262 too.
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?(?!\n)$", max_length=63)]
 Digest = Annotated[str, Meta(pattern=r"^sha256:[0-9a-f]{64}(?!\n)$")]
-GpuRef = Annotated[
-    str,
-    Meta(
-        pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?:(0|[1-9][0-9]*)(?!\n)$",
-        description="node:index",
-    ),
-]
+_GPU = r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?:(0|[1-9][0-9]*)(?!\n)$"
+GpuRef = Annotated[str, Meta(pattern=_GPU, description="node:index")]
 PortNumber = Annotated[int, Meta(ge=1, le=65535)]
 Count = Annotated[int, Meta(ge=1)]
 Whole = Annotated[int, Meta(ge=0)]
@@ -60,10 +56,10 @@ NonNegative = Annotated[float, Meta(ge=0)]
 
 
 class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, rename="camel"):
-    pass
+    """The base of all entries."""
 
 
-class Prediction(_Entry, frozen=True):
+class PredictedValue(_Entry, frozen=True):
     """A predicted number with its bounds, unit and origin; null where not known."""
 
     value: float
@@ -87,7 +83,7 @@ class GpuEntry(_Entry, frozen=True):
 
     @property
     def card(self) -> int:
-        """Give the index that the driver knows the GPU by."""
+        """The index by which the driver knows the GPU."""
         return self.index if isinstance(self.device, msgspec.UnsetType) else self.device
 
 
@@ -177,9 +173,24 @@ class RoleEntry(_Entry, frozen=True):
     cpu_cores_per_gpu: NonNegative
     host_memory_mib_per_gpu: NonNegative
     cpu: tuple[CpuShareEntry, ...]
-    stage_time: Prediction | None
-    peak_memory: Prediction | None
+    stage_time: PredictedValue | None
+    peak_memory: PredictedValue | None
     mix: tuple[RangedEntry, ...] | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def ranks(self) -> tuple[tuple[str, int], ...]:
+        """The (node, GPU index) of every rank, in rank order."""
+        return tuple((member.node, gpu) for member in self.members for gpu in member.gpus)
+
+    @property
+    def trains(self) -> bool:
+        """Whether the role holds state that only a checkpoint keeps."""
+        return self.kind.endswith("_train")
+
+    @property
+    def has_unequal_nodes(self) -> bool:
+        """Whether its nodes have different numbers of ranks."""
+        return len({len(member.gpus) for member in self.members}) > 1
 
 
 class Lifecycle(_Entry, frozen=True):
@@ -216,8 +227,17 @@ class TaskEntry(_Entry, frozen=True):
     coupling: CouplingEntry
     roles: tuple[RoleEntry, ...]
     lifecycle: Lifecycle
-    step_time: Prediction
+    step_time: PredictedValue
     normalised: float
+
+    @property
+    def gpus(self) -> frozenset[str]:
+        """The GPUs of the task as `node:index`."""
+        return frozenset(gpu for role in self.roles for replica in role.replicas for gpu in replica)
+
+    def gpus_on(self, node: str) -> tuple[int, ...]:
+        """List the GPUs of the task on a node, ascending."""
+        return tuple(sorted({gpu for role in self.roles for at, gpu in role.ranks if at == node}))
 
 
 class JointEntry(_Entry, frozen=True):
@@ -297,9 +317,10 @@ class TeamEntry(_Entry, frozen=True):
     worth: float
 
 
-class Certificate(_Entry, frozen=True):
-    """What the solver proved: no plan of this problem is worth more than `bound`.
+class ManifestCertificate(_Entry, frozen=True):
+    """What the solver proved: no plan of this problem has a larger objective than `bound`.
 
+    `duals` are prices, at least 0, of the constraints by name, from which the bound can be computed again.
     Costs are in the currency of the cluster's prices. What does not apply is left out.
     """
 
@@ -316,9 +337,10 @@ class Certificate(_Entry, frozen=True):
     passes: tuple[PassEntry, ...] | msgspec.UnsetType = msgspec.UNSET
     deadlines: tuple[DeadlineEntry, ...] | msgspec.UnsetType = msgspec.UNSET
     teams: tuple[TeamEntry, ...] | msgspec.UnsetType = msgspec.UNSET
+    duals: dict[str, NonNegative] | msgspec.UnsetType = msgspec.UNSET
 
 
-class Inputs(_Entry, frozen=True):
+class ManifestInputs(_Entry, frozen=True):
     """What the plan was made from: digests of the inputs, and the planner's version."""
 
     digests: dict[str, str]
@@ -329,18 +351,23 @@ class Inputs(_Entry, frozen=True):
 class Spec(_Entry, frozen=True):
     """The plan itself."""
 
-    inputs: Inputs
+    inputs: ManifestInputs
     nodes: tuple[NodeEntry, ...]
     tasks: tuple[TaskEntry, ...]
     queued: tuple[QueuedEntry, ...]
     transitions: tuple[Transition, ...]
-    certificate: Certificate
+    certificate: ManifestCertificate
     joint: tuple[JointEntry, ...] | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def together(self) -> dict[str, JointEntry]:
         """Map every task that runs jointly to what it takes part in."""
         return {task: entry for entry in self.joint or () for task in entry.tasks}
+
+    def nodes_of(self, task: TaskEntry) -> tuple[NodeEntry, ...]:
+        """List the nodes where a task has GPUs, in the order of the inventory."""
+        used = {node for role in task.roles for node, _ in role.ranks}
+        return tuple(node for node in self.nodes if node.id in used)
 
 
 class Metadata(_Entry, frozen=True):
@@ -359,3 +386,13 @@ class Manifest(_Entry, frozen=True):
     kind: Literal["PlacementManifest"]
     metadata: Metadata
     spec: Spec
+
+
+def manifest_schema() -> dict[str, Any]:
+    """Return the JSON Schema (2020-12) of a manifest."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": "urn:libra-plan:v1alpha1:placement-manifest",
+        "title": "PlacementManifest",
+        **msgspec.json.schema(Manifest),
+    }

@@ -8,114 +8,88 @@ tests hold every key against a recorded list.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Literal
 
-from libra_plan.planner.launchers.base import Ability
-from libra_plan.planner.launchers.framework import FrameworkOptions, Translation, emit_framework
-from libra_plan.planner.launchers.manifest import Manifest
-from libra_plan.planner.launchers.role_mapping import Cast, colocated, only
-from libra_plan.planner.launchers.shapes import gpus_on, role_gpus, shape_of, task_nodes
+from libra_plan.planner.launchers.framework import (
+    TASK_GPUS,
+    FrameworkEmitter,
+    Translation,
+    assignments,
+    megatron_degrees,
+)
+from libra_plan.planner.launchers.manifest import NodeEntry
+from libra_plan.planner.launchers.ray_cluster import RayOptions
+from libra_plan.planner.launchers.role_mapping import RoleMapping, colocated, only_degrees
 from libra_plan.planner.launchers.shell import hydra_text
 
-__all__ = ["EMITTER", "NemoRl", "NemoRlOptions"]
+__all__ = ["EMITTER"]
 
 
-class NemoRlOptions(FrameworkOptions, frozen=True, kw_only=True):
+class NemoRlOptions(RayOptions, frozen=True, kw_only=True):
     """`engine`: what trains."""
 
     engine: Literal["dtensor", "megatron"] = "dtensor"
 
 
-@dataclass(frozen=True)
-class NemoRl:
-    """The NeMo-RL emitter."""
+class NemoRl(FrameworkEmitter[NemoRlOptions]):
+    """The NeMo-RL emitter; it writes `TASK/nemo-rl.sh`."""
 
-    options: NemoRlOptions = field(default_factory=NemoRlOptions)
-    name: str = "nemo-rl"
-    abilities: frozenset[Ability] = frozenset(
-        {Ability.TASK_GPUS, Ability.MULTI_NODE, Ability.SHARED_GPUS, Ability.CPU_ROLES}
-    )
-    versions: tuple[str, ...] = ("7ea279ab",)
+    def refuse(self, roles: RoleMapping, nodes: tuple[NodeEntry, ...]) -> Iterator[str]:
+        """List what NeMo-RL cannot express."""
+        yield from colocated(roles, "NeMo-RL", "reference")
+        for part in roles.others:
+            if part.name in ("critic", "reward"):
+                yield f"{part.where}: NeMo-RL's GRPO has no {part.name} on GPUs"
+            elif part.layout != roles.actor.layout:
+                yield f"{part.where}: NeMo-RL gives the {part.name} the actor's layout"
+        allowed = "tp cp" if self.options.engine == "dtensor" else "tp pp cp ep"
+        yield from only_degrees(roles.actor, allowed, f"NeMo-RL with {self.options.engine}")
+        yield from only_degrees(roles.rollout, "tp pp", "NeMo-RL with vLLM")
+        if roles.shared and roles.asynchronous:
+            yield f"{roles.task.id}: asynchronous NeMo-RL needs a generation on GPUs of its own"
+        if not roles.shared and roles.actor.meets(roles.rollout):
+            yield f"{roles.task.id}: NeMo-RL has generation on all of the policy's GPUs or on none"
 
-    def emit(self, manifest: Manifest) -> dict[str, str]:
-        """Write `TASK/nemo-rl.sh` and the scripts of the task's Ray cluster."""
-        return emit_framework(self, manifest, self.options, self._translate)
-
-    def _translate(self, manifest: Manifest, cast: Cast, reasons: list[str]) -> Translation:
-        reasons += _reasons(cast, self.options)
-        nodes = task_nodes(manifest, cast.task)
-        per_node = len(gpus_on(cast.task, nodes[0].id))
-        keys: dict[str, object] = {
+    def translate(self, roles: RoleMapping, nodes: tuple[NodeEntry, ...]) -> Translation:
+        """Write the placement as overrides."""
+        values: dict[str, object] = {
             "cluster.num_nodes": len(nodes),
-            "cluster.gpus_per_node": per_node,
-            **_generation(cast, len(nodes)),
-            **_training(cast, self.options),
+            "cluster.gpus_per_node": len(roles.task.gpus_on(nodes[0].id)),
+            **_generation(roles, len(nodes)),
         }
-        if cast.asynchronous:
-            keys |= {
-                "grpo.async_grpo.enabled": "true",
-                "grpo.async_grpo.max_trajectory_age_steps": max(1, cast.task.coupling.staleness_steps),
+        layout = roles.actor.layout
+        if self.options.engine == "dtensor":
+            values |= {
+                "policy.dtensor_cfg.enabled": "true",
+                "policy.megatron_cfg.enabled": "false",
+                "policy.dtensor_cfg.tensor_parallel_size": layout.tp,
+                "policy.dtensor_cfg.context_parallel_size": layout.cp,
             }
-        if (folder := cast.task.lifecycle.checkpoint_dir) is not None:
-            keys["checkpointing.checkpoint_dir"] = hydra_text(folder)
-        return Translation(arguments=tuple(f"{key}={value}" for key, value in keys.items()))
+        else:
+            values |= {"policy.megatron_cfg.enabled": "true", "policy.dtensor_cfg.enabled": "false"}
+            values |= megatron_degrees(layout, "policy.megatron_cfg.")
+        if roles.asynchronous:
+            age = max(1, roles.task.coupling.staleness_steps)
+            values |= {
+                "grpo.async_grpo.enabled": "true",
+                "grpo.async_grpo.max_trajectory_age_steps": age,
+            }
+        if (folder := roles.task.lifecycle.checkpoint_dir) is not None:
+            values["checkpointing.checkpoint_dir"] = hydra_text(folder)
+        return Translation(assignments(values))
 
 
-EMITTER = NemoRl()
+EMITTER = NemoRl("nemo-rl", ("7ea279ab",), TASK_GPUS, NemoRlOptions())
 
 
-def _reasons(cast: Cast, options: NemoRlOptions) -> Iterator[str]:
-    yield from colocated(cast, "NeMo-RL", "reference")
-    for part, role in cast.others:
-        if part in ("critic", "reward"):
-            yield f"{cast.where(role)}: NeMo-RL's GRPO has no {part} on GPUs"
-        elif role.layout != cast.actor.layout:
-            yield f"{cast.where(role)}: NeMo-RL gives the {part} the actor's layout"
-    allowed = "tp cp" if options.engine == "dtensor" else "tp pp cp ep"
-    yield from only(cast.where(cast.actor), cast.actor.layout, allowed, f"NeMo-RL with {options.engine}")
-    yield from only(cast.where(cast.rollout), cast.rollout.layout, "tp pp", "NeMo-RL with vLLM")
-    if cast.shared:
-        if cast.asynchronous:
-            yield f"{cast.task.id}: asynchronous NeMo-RL needs a generation on GPUs of its own"
-        return
-    if role_gpus(cast.actor) & role_gpus(cast.rollout):
-        yield f"{cast.task.id}: NeMo-RL has generation on all of the policy's GPUs or on none"
-
-
-def _generation(cast: Cast, nodes: int) -> dict[str, object]:
-    layout, shape = cast.rollout.layout, shape_of(cast.rollout)
-    home = "policy.generation"
-    keys: dict[str, object] = {
-        f"{home}.colocated.enabled": str(cast.shared).lower(),
-        f"{home}.vllm_cfg.tensor_parallel_size": 1 if layout is None else layout.tp,
-        f"{home}.vllm_cfg.pipeline_parallel_size": 1 if layout is None else layout.pp,
+def _generation(roles: RoleMapping, nodes: int) -> dict[str, object]:
+    rollout, home = roles.rollout, "policy.generation"
+    values: dict[str, object] = {
+        f"{home}.colocated.enabled": str(roles.shared).lower(),
+        f"{home}.vllm_cfg.tensor_parallel_size": rollout.layout.tp,
+        f"{home}.vllm_cfg.pipeline_parallel_size": rollout.layout.pp,
     }
-    if cast.shared or shape is None:
-        return keys
-    keys[f"{home}.colocated.resources.gpus_per_node"] = shape.per_node
-    keys[f"{home}.colocated.resources.num_nodes"] = len(shape.nodes) if nodes > 1 else "null"
-    return keys
-
-
-def _training(cast: Cast, options: NemoRlOptions) -> dict[str, object]:
-    layout = cast.actor.layout
-    if layout is None:
-        return {}
-    if options.engine == "dtensor":
-        home = "policy.dtensor_cfg"
-        return {
-            f"{home}.enabled": "true",
-            "policy.megatron_cfg.enabled": "false",
-            f"{home}.tensor_parallel_size": layout.tp,
-            f"{home}.context_parallel_size": layout.cp,
-        }
-    home = "policy.megatron_cfg"
-    return {
-        f"{home}.enabled": "true",
-        "policy.dtensor_cfg.enabled": "false",
-        f"{home}.tensor_model_parallel_size": layout.tp,
-        f"{home}.pipeline_model_parallel_size": layout.pp,
-        f"{home}.context_parallel_size": layout.cp,
-        f"{home}.expert_model_parallel_size": layout.ep,
-    }
+    if not roles.shared:
+        values[f"{home}.colocated.resources.gpus_per_node"] = rollout.per_node
+        values[f"{home}.colocated.resources.num_nodes"] = len(rollout.nodes) if nodes > 1 else "null"
+    return values

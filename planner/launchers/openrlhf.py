@@ -7,18 +7,17 @@ tensor-parallel and one ring-attention degree; colocated models have equal nodes
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from itertools import combinations
 from typing import Annotated, Final
 
 from msgspec import Meta
 
-from libra_plan.planner.launchers.base import Ability
-from libra_plan.planner.launchers.framework import FrameworkOptions, Translation, emit_framework
-from libra_plan.planner.launchers.manifest import Manifest, RoleEntry
-from libra_plan.planner.launchers.role_mapping import Cast, only, same_gpus
-from libra_plan.planner.launchers.shapes import role_gpus, shape_of, uneven, width
+from libra_plan.planner.launchers.framework import TASK_GPUS, FrameworkEmitter, Translation
+from libra_plan.planner.launchers.manifest import NodeEntry
+from libra_plan.planner.launchers.ray_cluster import RayOptions
+from libra_plan.planner.launchers.role_mapping import Part, RoleMapping, only_degrees
 
-__all__ = ["EMITTER", "OpenRlhf", "OpenRlhfOptions"]
+__all__ = ["EMITTER"]
 
 _DOTTED_SINCE = (0, 10, 2)
 _UNDERSCORED: Final = {
@@ -37,129 +36,109 @@ _UNDERSCORED: Final = {
 _NAMES = {"actor": "actor", "reference": "ref", "critic": "critic", "reward": "reward"}
 
 
-class OpenRlhfOptions(FrameworkOptions, frozen=True, kw_only=True):
+class OpenRlhfOptions(RayOptions, frozen=True, kw_only=True):
     """`version`: the installed OpenRLHF, which decides how flags are spelled."""
 
     version: Annotated[str, Meta(pattern=r"^[0-9]+\.[0-9]+\.[0-9]+\Z")] = "0.11.2"
 
 
-@dataclass(frozen=True)
-class OpenRlhf:
-    """The OpenRLHF emitter."""
+class OpenRlhf(FrameworkEmitter[OpenRlhfOptions]):
+    """The OpenRLHF emitter; it writes `TASK/openrlhf.sh`."""
 
-    options: OpenRlhfOptions = field(default_factory=OpenRlhfOptions)
-    name: str = "openrlhf"
-    abilities: frozenset[Ability] = frozenset(
-        {Ability.TASK_GPUS, Ability.MULTI_NODE, Ability.SHARED_GPUS, Ability.CPU_ROLES}
-    )
-    versions: tuple[str, ...] = ("0.10.1", "0.10.2", "0.11.2")
+    def refuse(self, roles: RoleMapping, nodes: tuple[NodeEntry, ...]) -> Iterator[str]:
+        """List what OpenRLHF cannot express."""
+        actor, rollout = roles.actor, roles.rollout
+        for part in _trained(roles):
+            yield from only_degrees(part, "tp cp", "OpenRLHF with DeepSpeed")
+            if (part.layout.tp, part.layout.cp) != (actor.layout.tp, actor.layout.cp):
+                yield f"{part.where}: OpenRLHF has one tp and one cp for all DeepSpeed models"
+        yield from only_degrees(rollout, "tp", "OpenRLHF's vLLM")
+        if roles.streams:
+            yield (
+                f"{roles.task.id}: asynchronous OpenRLHF rolls out in batches, and the plan counts on a "
+                "stream: plan it with coupling.rollouts batches"
+            )
+        if roles.shared and roles.asynchronous:
+            yield f"{roles.task.id}: asynchronous OpenRLHF never has vLLM on the models' GPUs"
+        if not _all_shared(roles):
+            yield from _odd_pairs(roles)
 
-    def emit(self, manifest: Manifest) -> dict[str, str]:
-        """Write `TASK/openrlhf.sh` and the scripts of the task's Ray cluster."""
-        return emit_framework(self, manifest, self.options, self._translate)
-
-    def _translate(self, manifest: Manifest, cast: Cast, reasons: list[str]) -> Translation:
-        reasons += _reasons(cast)
-        values = {**_counts(cast), **_modes(cast)}
+    def translate(self, roles: RoleMapping, nodes: tuple[NodeEntry, ...]) -> Translation:
+        """Write the placement as flags, spelled as the version does."""
         dotted = tuple(int(part) for part in self.options.version.split(".")) >= _DOTTED_SINCE
         words = []
-        for key, value in values.items():
+        for key, value in {**_counts(roles), **_modes(roles)}.items():
             flag = key if dotted else _UNDERSCORED.get(key, key.replace(".", "_"))
             words.append(f"--{flag}" if value is None else f"--{flag}={value}")
-        notes = (
-            []
-            if cast.reward is not None
-            else ["No reward model is planned: give a remote one or an agent function, or one is started."]
-        )
-        if cast.reference is None:
+        notes = []
+        if roles.reward is None:
+            notes.append(
+                "No reward model is planned: give a remote one or an agent function, or one is started."
+            )
+        if roles.reference is None:
             notes.append("No reference model is planned: the KL coefficient is 0, or one is started.")
-        return Translation(arguments=tuple(words), notes=tuple(notes))
+        return Translation(tuple(words), notes=tuple(notes))
 
 
-EMITTER = OpenRlhf()
+EMITTER = OpenRlhf("openrlhf", ("0.10.1", "0.10.2", "0.11.2"), TASK_GPUS, OpenRlhfOptions())
 
 
-def _trained(cast: Cast) -> list[tuple[str, RoleEntry]]:
-    return [(part, role) for part, role in cast.parts if part != "rollout"]
+def _trained(roles: RoleMapping) -> tuple[Part, ...]:
+    """Return the parts that run under DeepSpeed."""
+    return (roles.actor, *roles.others)
 
 
-def _all_shared(cast: Cast) -> bool:
-    """Say whether all DeepSpeed models take the same GPUs, and the rollout too if it is in step."""
-    models = all(same_gpus(role, cast.actor) for _, role in _trained(cast))
-    return models and (cast.asynchronous or cast.shared)
+def _all_shared(roles: RoleMapping) -> bool:
+    """Whether all DeepSpeed models take the same GPUs, and the rollout too if it is in step."""
+    models = all(part.is_on(roles.actor) for part in _trained(roles))
+    return models and (roles.asynchronous or roles.shared)
 
 
-def _reasons(cast: Cast) -> Iterator[str]:
-    for _, role in _trained(cast):
-        yield from only(cast.where(role), role.layout, "tp cp", "OpenRLHF with DeepSpeed")
-        if (
-            role.layout is not None
-            and cast.actor.layout is not None
-            and (role.layout.tp, role.layout.cp) != (cast.actor.layout.tp, cast.actor.layout.cp)
-        ):
-            yield f"{cast.where(role)}: OpenRLHF has one tp and one cp for all DeepSpeed models"
-    yield from only(cast.where(cast.rollout), cast.rollout.layout, "tp", "OpenRLHF's vLLM")
-    yield from uneven(cast.where(cast.rollout), width(cast.rollout), "vLLM's tp", cast.rollout)
-    if cast.streams:
-        yield (
-            f"{cast.task.id}: asynchronous OpenRLHF rolls out in batches, and the plan counts on a stream: "
-            "plan it with coupling.rollouts batches"
-        )
-    if cast.shared and cast.asynchronous:
-        yield f"{cast.task.id}: asynchronous OpenRLHF never has vLLM on the models' GPUs"
-    if not _all_shared(cast):
-        yield from _pairs(cast)
-
-
-def _pairs(cast: Cast) -> Iterator[str]:
+def _odd_pairs(roles: RoleMapping) -> Iterator[str]:
     """Without colocate_all only two pairs may share: actor with reference, critic with reward."""
     bad = []
-    for number, (part, role) in enumerate(cast.parts):
-        for other_part, other in cast.parts[number + 1 :]:
-            allowed = {part, other_part} in ({"actor", "reference"}, {"critic", "reward"})
-            if role_gpus(role) & role_gpus(other) and not (allowed and same_gpus(role, other)):
-                bad.append(f"{role.id} with {other.id}")
+    for one, other in combinations(roles.parts, 2):
+        allowed = {one.name, other.name} in ({"actor", "reference"}, {"critic", "reward"})
+        if one.meets(other) and not (allowed and one.is_on(other)):
+            bad.append(f"{one.role.id} with {other.role.id}")
     if bad:
         yield (
-            f"{cast.task.id}: OpenRLHF colocates all models, actor with reference, or critic with reward, "
+            f"{roles.task.id}: OpenRLHF colocates all models, actor with reference, or critic with reward, "
             f"each on the same GPUs; the plan has {', '.join(bad)}"
         )
 
 
-def _counts(cast: Cast) -> dict[str, object]:
+def _counts(roles: RoleMapping) -> dict[str, object]:
     values: dict[str, object] = {}
-    for part, role in _trained(cast):
-        shape = shape_of(role)
-        if shape is not None:
-            values[f"{_NAMES[part]}.num_nodes"] = len(shape.nodes)
-            values[f"{_NAMES[part]}.num_gpus_per_node"] = shape.per_node
-    values["vllm.num_engines"] = len(cast.rollout.replicas)
-    values["vllm.tensor_parallel_size"] = width(cast.rollout)
-    if cast.actor.layout is not None:
-        values["ds.tensor_parallel_size"] = cast.actor.layout.tp
-        values["ds.ring_attn_size"] = cast.actor.layout.cp
+    for part in _trained(roles):
+        values[f"{_NAMES[part.name]}.num_nodes"] = len(part.nodes)
+        values[f"{_NAMES[part.name]}.num_gpus_per_node"] = part.per_node
+    values["vllm.num_engines"] = len(roles.rollout.role.replicas)
+    values["vllm.tensor_parallel_size"] = roles.rollout.width
+    values["ds.tensor_parallel_size"] = roles.actor.layout.tp
+    values["ds.ring_attn_size"] = roles.actor.layout.cp
     return values
 
 
-def _modes(cast: Cast) -> dict[str, object]:
-    """Give the flags of colocation and coupling; None stands for a flag without a value."""
+def _modes(roles: RoleMapping) -> dict[str, object]:
+    """Map the flags of colocation and coupling to values; None stands for a flag without a value."""
     values: dict[str, object] = {}
-    if _all_shared(cast) and (cast.others or cast.shared):
+    if _all_shared(roles) and (roles.others or roles.shared):
         values["train.colocate_all"] = None
     else:
-        if cast.reference is not None and same_gpus(cast.reference, cast.actor):
+        if roles.reference is not None and roles.reference.is_on(roles.actor):
             values["train.colocate_actor_ref"] = None
-        if cast.critic is not None and cast.reward is not None and same_gpus(cast.critic, cast.reward):
+        if roles.critic is not None and roles.reward is not None and roles.critic.is_on(roles.reward):
             values["train.colocate_critic_reward"] = None
-    if cast.asynchronous:
+    if roles.asynchronous:
         values |= {
             "train.async_enable": None,
-            "train.async_queue_size": max(1, cast.task.coupling.staleness_steps),
+            "train.async_queue_size": max(1, roles.task.coupling.staleness_steps),
         }
-    elif cast.shared and cast.rollout.memory_mode == "sleep":
+    elif roles.shared and roles.rollout.role.memory_mode == "sleep":
         values |= {"vllm.enable_sleep": None, "ds.enable_sleep": None}
-    if cast.reference is None:
+    if roles.reference is None:
         values["algo.kl.init_coef"] = 0
-    if (folder := cast.task.lifecycle.checkpoint_dir) is not None:
+    if (folder := roles.task.lifecycle.checkpoint_dir) is not None:
         values |= {"ckpt.path": folder, "ckpt.load_enable": None}
     return values

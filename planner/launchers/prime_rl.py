@@ -1,113 +1,98 @@
 """Emit prime-rl: TOML tables. It starts torchrun and vLLM itself, without Ray.
 
 On one node inference takes the first GPUs of CUDA_VISIBLE_DEVICES and the trainer the next, so
-their order says the plan. On several nodes both have whole nodes, through Slurm.
+their order expresses the plan. On several nodes both have whole nodes, through Slurm.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from typing import ClassVar
 
 from libra_plan.planner.launchers.base import Ability
-from libra_plan.planner.launchers.framework import FrameworkOptions, Translation, emit_framework
-from libra_plan.planner.launchers.manifest import Manifest, NodeEntry
-from libra_plan.planner.launchers.role_mapping import Cast, only
-from libra_plan.planner.launchers.shapes import role_gpus, task_nodes
+from libra_plan.planner.launchers.framework import (
+    EXACT_GPUS,
+    FrameworkEmitter,
+    Translation,
+    placement_header,
+)
+from libra_plan.planner.launchers.manifest import NodeEntry
+from libra_plan.planner.launchers.ray_cluster import RayOptions
+from libra_plan.planner.launchers.role_mapping import RoleMapping, only_degrees
 from libra_plan.planner.launchers.shell import to_toml
 
-__all__ = ["EMITTER", "PrimeRl"]
+__all__ = ["EMITTER"]
+
+Table = dict[str, str | int | bool]
 
 
-@dataclass(frozen=True)
-class PrimeRl:
-    """The prime-rl emitter."""
+class PrimeRl(FrameworkEmitter[RayOptions]):
+    """The prime-rl emitter; it writes `TASK/placement.toml` and `prime-rl.sh`."""
 
-    options: FrameworkOptions = field(default_factory=FrameworkOptions)
-    name: str = "prime-rl"
-    abilities: frozenset[Ability] = frozenset({Ability.GPU_IDS, Ability.MULTI_NODE, Ability.CPU_ROLES})
-    versions: tuple[str, ...] = ("559b4477",)
+    uses_ray: ClassVar[bool] = False
 
-    def emit(self, manifest: Manifest) -> dict[str, str]:
-        """Write `TASK/placement.toml` and `prime-rl.sh`."""
-        return emit_framework(self, manifest, self.options, _translate)
+    def refuse(self, roles: RoleMapping, nodes: tuple[NodeEntry, ...]) -> Iterator[str]:
+        """List what prime-rl cannot express."""
+        for part in roles.others:
+            yield f"{part.where}: prime-rl has no {part.name} on GPUs"
+        yield from only_degrees(roles.actor, "cp ep", "prime-rl's trainer")
+        yield from only_degrees(roles.rollout, "tp", "prime-rl's vLLM")
+        if len(nodes) > 1:
+            yield from _partial_nodes(roles, nodes)
+            return
+        for part in (roles.actor, roles.rollout):
+            if len(part.nodes) != 1:
+                yield f"{part.where}: prime-rl wants a role on one node, or whole nodes"
 
-
-EMITTER = PrimeRl()
-
-
-def _translate(manifest: Manifest, cast: Cast, reasons: list[str]) -> Translation:
-    nodes = task_nodes(manifest, cast.task)
-    reasons += _reasons(cast)
-    reasons += _whole(cast, nodes) if len(nodes) > 1 else _ordered(cast)
-    layout = cast.rollout.layout
-    tables: dict[str, dict[str, str | int | bool]] = {
-        "deployment": _deployment(cast, nodes),
-        "trainer.model": {"cp": 1, "ep": 1}
-        if cast.actor.layout is None
-        else {"cp": cast.actor.layout.cp, "ep": cast.actor.layout.ep},
-        "inference.parallel": {
-            "tp": 1 if layout is None else layout.tp,
-            "dp": len(cast.rollout.replicas),
-        },
-    }
-    environment = {}
-    if len(nodes) > 1:
-        order = [member.node for role in (cast.rollout, cast.actor) for member in role.members]
-        tables["slurm"] = {
-            "nodelist": ",".join(order),
-            "cleanup_grace_period": math.ceil(cast.task.lifecycle.grace_s),
+    def translate(self, roles: RoleMapping, nodes: tuple[NodeEntry, ...]) -> Translation:
+        """Write the tables, and for one node the order of its GPUs."""
+        task, actor, rollout = roles.task, roles.actor, roles.rollout
+        tables: dict[str, Table] = {
+            "deployment": _deployment(roles, nodes),
+            "trainer.model": {"cp": actor.layout.cp, "ep": actor.layout.ep},
+            "inference.parallel": {"tp": rollout.layout.tp, "dp": len(rollout.role.replicas)},
         }
-    else:
-        gpus = [gpu for role in (cast.rollout, cast.actor) for member in role.members for gpu in member.gpus]
-        environment = {
-            "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-            "CUDA_VISIBLE_DEVICES": ",".join(map(str, gpus)),
-        }
-    header = f"Placement of task {cast.task.id}, generation {cast.task.generation}, for prime-rl."
-    return Translation(
-        files={"placement.toml": to_toml((header,), tables)},
-        environment=environment,
-        notes=(
-            'Give both files: prime-rl.sh uv run rl @ your.toml @ "$here/placement.toml" (later ones win).',
-            f"The plan is {cast.task.coupling.kind} with {cast.task.coupling.staleness_steps} steps of "
-            "staleness: set that in your file.",
-        ),
-        ray=False,
-    )
+        environment = {}
+        if len(nodes) > 1:
+            tables["slurm"] = {
+                "nodelist": ",".join((*rollout.nodes, *actor.nodes)),
+                "cleanup_grace_period": math.ceil(task.lifecycle.grace_s),
+            }
+        else:
+            gpus = [str(gpu) for _, gpu in (*rollout.role.ranks, *actor.role.ranks)]
+            environment = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(gpus)}
+        return Translation(
+            files={"placement.toml": to_toml(placement_header(task, "prime-rl"), tables)},
+            environment=environment,
+            notes=(
+                'Give both files: prime-rl.sh uv run rl @ your.toml @ "$here/placement.toml" '
+                "(later ones win).",
+                f"The plan is {task.coupling.kind} with {task.coupling.staleness_steps} steps of "
+                "staleness: set that in your file.",
+            ),
+        )
 
 
-def _reasons(cast: Cast) -> Iterator[str]:
-    for part, role in cast.others:
-        yield f"{cast.where(role)}: prime-rl has no {part} on GPUs"
-    yield from only(cast.where(cast.actor), cast.actor.layout, "cp ep", "prime-rl's trainer")
-    yield from only(cast.where(cast.rollout), cast.rollout.layout, "tp", "prime-rl's vLLM")
+EMITTER = PrimeRl("prime-rl", ("559b4477",), EXACT_GPUS - {Ability.SHARED_GPUS}, RayOptions())
 
 
-def _ordered(cast: Cast) -> Iterator[str]:
-    """On one node the order of the ids says everything, if each role lists its ranks' GPUs."""
-    for role in (cast.actor, cast.rollout):
-        if len(role.members) != 1:
-            yield f"{cast.where(role)}: prime-rl wants a role on one node, or whole nodes"
-
-
-def _whole(cast: Cast, nodes: tuple[NodeEntry, ...]) -> Iterator[str]:
+def _partial_nodes(roles: RoleMapping, nodes: tuple[NodeEntry, ...]) -> Iterator[str]:
     sizes = {node.id: len(node.gpus) for node in nodes}
     if len(set(sizes.values())) > 1:
-        yield f"{cast.task.id}: prime-rl has one number of GPUs for all nodes, and they differ"
-    for role in (cast.actor, cast.rollout):
-        for member in role.members:
-            if len(member.gpus) != sizes[member.node]:
+        yield f"{roles.task.id}: prime-rl has one number of GPUs for all nodes, and they differ"
+    for part in (roles.actor, roles.rollout):
+        for node in part.nodes:
+            if part.per_node != sizes[node]:
                 yield (
-                    f"{cast.where(role)}: on several nodes prime-rl takes whole ones, and the role has "
-                    f"{len(member.gpus)} of {sizes[member.node]} GPUs of {member.node}"
+                    f"{part.where}: on several nodes prime-rl takes whole ones, and the role has "
+                    f"{part.per_node} of {sizes[node]} GPUs of {node}"
                 )
 
 
-def _deployment(cast: Cast, nodes: tuple[NodeEntry, ...]) -> dict[str, str | int | bool]:
+def _deployment(roles: RoleMapping, nodes: tuple[NodeEntry, ...]) -> Table:
     if len(nodes) == 1:
-        trained, served = len(role_gpus(cast.actor)), len(role_gpus(cast.rollout))
+        trained, served = len(roles.actor.gpus), len(roles.rollout.gpus)
         return {
             "type": "single_node",
             "gpus_per_node": trained + served,
@@ -117,7 +102,7 @@ def _deployment(cast: Cast, nodes: tuple[NodeEntry, ...]) -> dict[str, str | int
     return {
         "type": "multi_node",
         "gpus_per_node": len(nodes[0].gpus),
-        "num_train_nodes": len(cast.actor.members),
-        "num_infer_nodes": len(cast.rollout.members),
+        "num_train_nodes": len(roles.actor.nodes),
+        "num_infer_nodes": len(roles.rollout.nodes),
         "num_infer_replicas": 1,
     }

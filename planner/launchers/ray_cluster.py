@@ -10,20 +10,16 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Annotated
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, ClassVar
 
-import msgspec
 from msgspec import Meta
 
-from libra_plan.errors import ManifestError
-from libra_plan.planner.launchers.base import NO_ADDRESS, Ability, Options, missing_abilities, refusal
+from libra_plan.planner.launchers.base import NO_ADDRESS, Ability, Emitter, TaskOptions
 from libra_plan.planner.launchers.manifest import Manifest, NodeEntry, TaskEntry
-from libra_plan.planner.launchers.shapes import gpus_on, task_nodes
-from libra_plan.planner.launchers.shell import exports, script, words
+from libra_plan.planner.launchers.shell import bracketed, exports, script, words
 
-__all__ = ["EMITTER", "Ray", "RayOptions", "chosen", "ray_files", "ray_reasons"]
+__all__ = ["EMITTER", "RayOptions", "ray_files", "ray_reasons"]
 
 _EPHEMERAL_PORT = 32_768  # where Linux begins to hand out ports by itself
 _FIXED_PORTS = 12  # of a task's block; the rest is for workers
@@ -33,69 +29,48 @@ _STATE = "sed 's/.*) //' /proc/{pid}/stat | cut -d ' ' -f 1,20"
 _STORE_SHARE = 0.3  # of host memory, Ray's default for one cluster on a host
 
 
-class RayOptions(Options, frozen=True, kw_only=True):
+class RayOptions(TaskOptions, frozen=True, kw_only=True):
     """How the Ray clusters of tasks are started.
 
-    `tasks`: only these, with commas between; all by default. `port_base`: first port of all
-    clusters on a node; a cluster takes `ports_per_task` of them. `folder`: for sessions, sockets
-    and process ids, on a local disk. `wait_s`: how long the driver waits for all GPUs.
+    `port_base`: first port of all clusters on a node; a cluster takes `ports_per_task` of them.
+    `folder`: for sessions, sockets and process ids, on a local disk. `wait_s`: how long the driver
+    waits for all GPUs.
     """
 
-    tasks: str = ""
     port_base: Annotated[int, Meta(ge=1024, le=65_535)] = 10_000
     ports_per_task: Annotated[int, Meta(ge=32, le=10_000)] = 200
     folder: Annotated[str, Meta(pattern=r"^/[A-Za-z0-9._/-]+\Z")] = "/var/tmp/libra-plan"
     wait_s: Annotated[int, Meta(ge=1)] = 300
 
 
-@dataclass(frozen=True)
-class Ray:
+class Ray(Emitter[RayOptions]):
     """The Ray emitter: what any Ray program needs; Ray places its actors among the task's GPUs."""
 
-    options: RayOptions = field(default_factory=RayOptions)
-    name: str = "ray"
-    abilities: frozenset[Ability] = frozenset(
-        {
-            Ability.TASK_GPUS,
-            Ability.MULTI_NODE,
-            Ability.SHARED_GPUS,
-        }
-    )
-    versions: tuple[str, ...] = ("2.60.0",)
+    way_out: ClassVar[str] = "solve with arrangements that avoid it, or pick tasks"
 
-    def emit(self, manifest: Manifest) -> dict[str, str]:
+    def reasons(self, picked: Manifest, whole: Manifest) -> Iterable[str]:
+        """List why tasks cannot have a Ray cluster."""
+        return [reason for task in picked.spec.tasks for reason in ray_reasons(picked, task, self.options)]
+
+    def files(self, picked: Manifest) -> dict[str, str]:
         """Write `TASK/ray/NODE.sh`, `NODE-stop.sh` and `driver.sh` for each task."""
-        picked = chosen(manifest, self.options.tasks)
-        reasons = missing_abilities(self, picked)
-        for task in picked.spec.tasks:
-            reasons += ray_reasons(picked, task, self.options)
-        if reasons:
-            raise refusal(self.name, reasons, "solve with arrangements that avoid it, or pick tasks")
         files: dict[str, str] = {}
         for task in picked.spec.tasks:
             files |= ray_files(picked, task, self.options)
         return files
 
 
-EMITTER = Ray()
-
-
-def chosen(manifest: Manifest, tasks: str) -> Manifest:
-    """Keep the tasks named with commas between; all where none is named."""
-    wanted = [name for name in tasks.split(",") if name]
-    known = [task.id for task in manifest.spec.tasks]
-    unknown = [name for name in wanted if name not in known]
-    if unknown:
-        raise ManifestError("the manifest has no such task", got=", ".join(unknown), allowed=", ".join(known))
-    if not wanted:
-        return manifest
-    kept = tuple(task for task in manifest.spec.tasks if task.id in wanted)
-    return msgspec.structs.replace(manifest, spec=msgspec.structs.replace(manifest.spec, tasks=kept))
+EMITTER = Ray(
+    "ray",
+    ("2.60.0",),
+    frozenset({Ability.TASK_GPUS, Ability.MULTI_NODE, Ability.SHARED_GPUS}),
+    RayOptions(),
+)
 
 
 def ray_reasons(manifest: Manifest, task: TaskEntry, options: RayOptions) -> Iterator[str]:
-    """Say why a task cannot have a Ray cluster."""
-    nodes = task_nodes(manifest, task)
+    """List why a task cannot have a Ray cluster."""
+    nodes = manifest.spec.nodes_of(task)
     if not nodes:
         yield f"{task.id} has no GPUs, and its cluster would see none"
     for node in nodes:
@@ -119,28 +94,26 @@ def ray_files(
     head: str | None = None,
     least_cpus_per_gpu: int = 1,
     environment: Mapping[str, Mapping[str, str]] | None = None,
-    visible: Mapping[str, tuple[int, ...]] | None = None,
 ) -> dict[str, str]:
     """Write the scripts of a task's cluster.
 
-    `head` is the node that rules it, the first by default; `environment` adds variables by node,
-    `visible` orders a node's GPUs otherwise than by index.
+    `head` is the node that rules it, the first by default; `environment` adds variables by node.
     """
-    nodes = task_nodes(manifest, task)
+    nodes = manifest.spec.nodes_of(task)
     head_node = next((node for node in nodes if node.id == head), nodes[0])
+    digest = manifest.metadata.digest
     files: dict[str, str] = {}
     for node in nodes:
-        gpus = (visible or {}).get(node.id) or gpus_on(task, node.id)
-        extra = (environment or {}).get(node.id, {})
-        argv = _start(task, node, head_node, gpus, least_cpus_per_gpu, options)
-        files[f"{task.id}/ray/{node.id}.sh"] = _start_script(manifest, task, node, gpus, extra, argv, options)
+        extra = {"LIBRA_PLAN_MANIFEST_DIGEST": digest, **(environment or {}).get(node.id, {})}
+        argv = _start(task, node, head_node, least_cpus_per_gpu, options)
+        files[f"{task.id}/ray/{node.id}.sh"] = _start_script(task, node, extra, argv, options)
         files[f"{task.id}/ray/{node.id}-stop.sh"] = _stop_script(task, node, options)
     files[f"{task.id}/ray/driver.sh"] = _driver(task, nodes, head_node, options)
     return files
 
 
 def _ports(task: TaskEntry, node: NodeEntry, options: RayOptions) -> tuple[int, int]:
-    """Give a task its block of ports: a kept task keeps its rendezvous ports, and so its block."""
+    """Return the first and last port of a task: a kept task keeps its rendezvous ports, and so its block."""
     ports = [member.port for role in task.roles for member in role.members if member.node == node.id]
     first = options.port_base + (min(ports) - node.port_range[0]) * options.ports_per_task
     return first, first + options.ports_per_task - 1
@@ -152,19 +125,13 @@ def _folder(task: TaskEntry, options: RayOptions) -> str:
 
 
 def _address(node: NodeEntry) -> str:
-    if node.address is None:
-        return "127.0.0.1"
-    return f"[{node.address}]" if ":" in node.address and not node.address.startswith("[") else node.address
+    return "127.0.0.1" if node.address is None else bracketed(node.address)
 
 
 def _start(
-    task: TaskEntry,
-    node: NodeEntry,
-    head: NodeEntry,
-    gpus: tuple[int, ...],
-    least_cpus_per_gpu: int,
-    options: RayOptions,
+    task: TaskEntry, node: NodeEntry, head: NodeEntry, least_cpus_per_gpu: int, options: RayOptions
 ) -> tuple[str, ...]:
+    gpus = task.gpus_on(node.id)
     first, last = _ports(task, node, options)
     head_port = _ports(task, head, options)[0]
     cores = sum(
@@ -205,22 +172,18 @@ def _start(
 
 
 def _start_script(
-    manifest: Manifest,
     task: TaskEntry,
     node: NodeEntry,
-    gpus: tuple[int, ...],
     extra: Mapping[str, str],
     argv: tuple[str, ...],
     options: RayOptions,
 ) -> str:
-    record = f"{_folder(task, options)}/{node.id}.pid"
     environment = {
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-        "CUDA_VISIBLE_DEVICES": ",".join(str(gpu) for gpu in gpus),
+        "CUDA_VISIBLE_DEVICES": ",".join(str(gpu) for gpu in task.gpus_on(node.id)),
         "LIBRA_PLAN_TASK": task.id,
         "LIBRA_PLAN_NODE": node.id,
         "LIBRA_PLAN_GENERATION": str(task.generation),
-        "LIBRA_PLAN_MANIFEST_DIGEST": manifest.metadata.digest,
         **extra,
     }
     return script(
@@ -233,18 +196,21 @@ def _start_script(
             f"mkdir -p {words([_folder(task, options)])}",
             # The start time tells this process from a later one with its number.
             f"state=$({_STATE.format(pid='$$')})",
-            f'echo "$$ ${{state#* }}" > {words([record])}',
+            f'echo "$$ ${{state#* }}" > {words([_record(task, node, options)])}',
             "exec " + words(argv),
         ),
     )
 
 
+def _record(task: TaskEntry, node: NodeEntry, options: RayOptions) -> str:
+    return f"{_folder(task, options)}/{node.id}.pid"
+
+
 def _stop_script(task: TaskEntry, node: NodeEntry, options: RayOptions) -> str:
-    record = f"{_folder(task, options)}/{node.id}.pid"
     return script(
         (f"Stop the Ray cluster of task {task.id} on node {node.id}, and nothing else.",),
         (
-            f"read -r pid started < {words([record])}",
+            f"read -r pid started < {words([_record(task, node, options)])}",
             "runs() {",  # a zombie has ended; a later process with this number started later
             f"    state=$({_STATE.format(pid='$pid')} 2>/dev/null) || return 1",
             '    [ "${state#* }" = "$started" ] && [ "${state%% *}" != Z ]',
@@ -273,7 +239,7 @@ while (there := ray.cluster_resources().get("GPU", 0)) != wanted:
 
 def _driver(task: TaskEntry, nodes: tuple[NodeEntry, ...], head: NodeEntry, options: RayOptions) -> str:
     """Wait for all GPUs, since Ray leaves what does not fit pending for ever; then run a command."""
-    gpus = sum(len(gpus_on(task, node.id)) for node in nodes)
+    gpus = sum(len(task.gpus_on(node.id)) for node in nodes)
     address = f"{_address(head)}:{_ports(task, head, options)[0]}"
     wait = words(["python3", "-c", _WAIT, str(gpus), str(options.wait_s), address])
     return script(

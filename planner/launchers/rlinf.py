@@ -8,133 +8,108 @@ rollout and inference on one set of GPUs or on sets without a GPU in common.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from itertools import combinations
 
-from libra_plan.planner.launchers.base import Ability
-from libra_plan.planner.launchers.framework import FrameworkOptions, Translation, emit_framework
-from libra_plan.planner.launchers.manifest import Manifest, NodeEntry, RoleEntry
-from libra_plan.planner.launchers.role_mapping import Cast, only, same_gpus
-from libra_plan.planner.launchers.shapes import gpus_on, role_gpus, task_nodes
+from libra_plan.planner.launchers.framework import (
+    EXACT_GPUS,
+    FrameworkEmitter,
+    Translation,
+    head_first,
+    placement_header,
+)
+from libra_plan.planner.launchers.manifest import NodeEntry
+from libra_plan.planner.launchers.ray_cluster import RayOptions
+from libra_plan.planner.launchers.role_mapping import Part, RoleMapping, only_degrees
 from libra_plan.planner.launchers.shell import to_yaml
 
-__all__ = ["EMITTER", "Rlinf"]
+__all__ = ["EMITTER"]
+
+_DEGREES = {"actor": "tp pp cp", "critic": "tp pp cp", "reference": "tp pp"}
 
 
-@dataclass(frozen=True)
-class Rlinf:
-    """The RLinf emitter."""
+class Rlinf(FrameworkEmitter[RayOptions]):
+    """The RLinf emitter; it writes `TASK/rlinf.yaml` and `rlinf.sh`."""
 
-    options: FrameworkOptions = field(default_factory=FrameworkOptions)
-    name: str = "rlinf"
-    abilities: frozenset[Ability] = frozenset(
-        {Ability.GPU_IDS, Ability.MULTI_NODE, Ability.SHARED_GPUS, Ability.CPU_ROLES}
-    )
-    versions: tuple[str, ...] = ("0.3.0", "a3816b59")
+    def refuse(self, roles: RoleMapping, nodes: tuple[NodeEntry, ...]) -> Iterator[str]:
+        """List what RLinf cannot express."""
+        numbers = _numbers(roles, nodes)
+        for part in roles.parts:
+            taken = [numbers[rank] for rank in part.role.ranks]
+            if taken != list(range(taken[0], taken[0] + len(taken))):
+                yield f"{part.where}: RLinf wants contiguous GPUs in rank order, and the plan has {taken}"
+        yield from only_degrees(roles.rollout, "tp", "RLinf's rollout")
+        for part in roles.parts:
+            if part.name in _DEGREES:
+                what = "RLinf's inference" if part.name == "reference" else "RLinf"
+                yield from only_degrees(part, _DEGREES[part.name], what)
+        models = [part for part in roles.parts if part.name != "reward"]
+        if roles.shared:
+            yield from _colocated(roles, models)
+            return
+        for one, other in combinations(models, 2):
+            if one.meets(other):
+                yield (
+                    f"{roles.task.id}: {one.role.id} and {other.role.id} share GPUs, while actor and "
+                    "rollout do not; RLinf wants one set for all or different sets"
+                )
 
-    def emit(self, manifest: Manifest) -> dict[str, str]:
-        """Write `TASK/rlinf.yaml`, `rlinf.sh` and the scripts of the task's Ray cluster."""
-        return emit_framework(self, manifest, self.options, _translate)
+    def translate(self, roles: RoleMapping, nodes: tuple[NodeEntry, ...]) -> Translation:
+        """Write the `cluster` block, and the rank of every node."""
+        numbers = _numbers(roles, nodes)
+        placed = {"actor": roles.actor, "rollout": roles.rollout, "reward": roles.reward or roles.actor}
+        models = {"actor": roles.actor}
+        if roles.critic is not None:
+            placed["critic"] = models["critic"] = roles.critic
+        if roles.reference is not None and not roles.shared:
+            placed["inference"] = models["inference"] = roles.reference
+        placement = {}
+        for name, part in placed.items():
+            taken = [numbers[gpu] for gpu in part.gpus]
+            placement[name] = f"{min(taken)}-{max(taken)}"
+        document: dict[str, object] = {
+            "cluster": {"num_nodes": len(nodes), "component_placement": placement},
+            "actor": {"model": _model(models.pop("actor"))},
+            "rollout": {"tensor_parallel_size": roles.rollout.layout.tp},
+            **{name: {"model": _model(part)} for name, part in models.items()},
+        }
+        return Translation(
+            files={"rlinf.yaml": to_yaml(placement_header(roles.task, "RLinf"), document)},
+            notes=(
+                "Merge rlinf.yaml into the configuration of your run (in `defaults`, after your own file).",
+                "A reward without a model of its own is computed beside the actor.",
+            ),
+            node_environment={
+                node.id: {"RLINF_NODE_RANK": str(rank)} for rank, node in enumerate(head_first(roles, nodes))
+            },
+        )
 
 
-EMITTER = Rlinf()
+EMITTER = Rlinf("rlinf", ("0.3.0", "a3816b59"), EXACT_GPUS, RayOptions())
 
 
-def _translate(manifest: Manifest, cast: Cast, reasons: list[str]) -> Translation:
-    nodes = task_nodes(manifest, cast.task)
-    head = cast.actor.members[0].node
-    ordered = sorted(nodes, key=lambda node: node.id != head)  # the head has rank 0
-    numbers = _numbers(cast, ordered)
-    reasons += _reasons(cast, numbers)
-    return Translation(
-        files={"rlinf.yaml": _placement(cast, ordered, numbers)},
-        notes=(
-            "Merge rlinf.yaml into the configuration of your run (in `defaults`, after your own file).",
-            "A reward without a model of its own is computed beside the actor.",
-        ),
-        node_environment={node.id: {"RLINF_NODE_RANK": str(rank)} for rank, node in enumerate(ordered)},
-    )
-
-
-def _numbers(cast: Cast, nodes: list[NodeEntry]) -> dict[tuple[str, int], int]:
-    """Give the task's GPUs the numbers that RLinf does: node after node, on each by index."""
-    there = [(node.id, gpu) for node in nodes for gpu in gpus_on(cast.task, node.id)]
+def _numbers(roles: RoleMapping, nodes: tuple[NodeEntry, ...]) -> dict[tuple[str, int], int]:
+    """Map the task's GPUs to RLinf's numbers: node after node, on each by index."""
+    there = [(node.id, gpu) for node in head_first(roles, nodes) for gpu in roles.task.gpus_on(node.id)]
     return {gpu: number for number, gpu in enumerate(there)}
 
 
-def _reasons(cast: Cast, numbers: dict[tuple[str, int], int]) -> Iterator[str]:
-    for _, role in cast.parts:
-        taken = [numbers[member.node, gpu] for member in role.members for gpu in member.gpus]
-        if taken != list(range(taken[0], taken[0] + len(taken))):
-            yield f"{cast.where(role)}: RLinf wants contiguous GPUs in rank order, and the plan has {taken}"
-    yield from only(cast.where(cast.rollout), cast.rollout.layout, "tp", "RLinf's rollout")
-    for part, role in cast.parts:
-        if part in ("actor", "critic"):
-            yield from only(cast.where(role), role.layout, "tp pp cp", "RLinf")
-        elif part == "reference":
-            yield from only(cast.where(role), role.layout, "tp pp", "RLinf's inference")
-    yield from _sets(cast)
+def _colocated(roles: RoleMapping, models: list[Part]) -> Iterator[str]:
+    for part in models:
+        if not part.is_on(roles.actor):
+            yield f"{part.where}: RLinf colocates all components or none, and this one is elsewhere"
+        if part is roles.reference and part.layout != roles.actor.layout:
+            yield f"{part.where}: colocated, RLinf scores the reference in the actor's layout"
+    actor, rollout = roles.actor.layout, roles.rollout.layout
+    if actor.tp > rollout.tp > 1:
+        yield (
+            f"{roles.rollout.where}: colocated, RLinf strides engines of tp {rollout.tp} over the "
+            f"actor's tp {actor.tp}, and the plan has them side by side"
+        )
+    if roles.asynchronous:
+        yield f"{roles.task.id}: RLinf colocates only synchronous training"
 
 
-def _sets(cast: Cast) -> Iterator[str]:
-    models = [role for part, role in cast.parts if part != "reward"]
-    if cast.shared:
-        for role in models:
-            if not same_gpus(role, cast.actor):
-                yield f"{cast.where(role)}: RLinf colocates all components or none, and this one is elsewhere"
-            if role is cast.reference and role.layout != cast.actor.layout:
-                yield f"{cast.where(role)}: colocated, RLinf scores the reference in the actor's layout"
-        actor, rollout = cast.actor.layout, cast.rollout.layout
-        if actor is not None and rollout is not None and actor.tp > rollout.tp > 1:
-            yield (
-                f"{cast.where(cast.rollout)}: colocated, RLinf strides engines of tp {rollout.tp} over the "
-                f"actor's tp {actor.tp}, and the plan has them side by side"
-            )
-        if cast.asynchronous:
-            yield f"{cast.task.id}: RLinf colocates only synchronous training"
-        return
-    for number, role in enumerate(models):
-        for other in models[number + 1 :]:
-            if role_gpus(role) & role_gpus(other):
-                yield (
-                    f"{cast.task.id}: {role.id} and {other.id} share GPUs, while actor and rollout do not; "
-                    "RLinf wants one set for all or different sets"
-                )
-
-
-def _span(role: RoleEntry, numbers: dict[tuple[str, int], int]) -> str:
-    taken = [numbers[gpu] for gpu in role_gpus(role)]
-    return f"{min(taken)}-{max(taken)}"
-
-
-def _placement(cast: Cast, nodes: list[NodeEntry], numbers: dict[tuple[str, int], int]) -> str:
-    reward = cast.reward or cast.actor
-    placement = {
-        "actor": _span(cast.actor, numbers),
-        "rollout": _span(cast.rollout, numbers),
-        "reward": _span(reward, numbers),
-    }
-    document: dict[str, object] = {}
-    if cast.critic is not None:
-        placement["critic"] = _span(cast.critic, numbers)
-        document["critic"] = {"model": _model(cast.critic)}
-    if cast.reference is not None and not cast.shared:
-        placement["inference"] = _span(cast.reference, numbers)
-        document["inference"] = {"model": _model(cast.reference)}
-    rollout = cast.rollout.layout
-    return to_yaml(
-        (f"Placement of task {cast.task.id}, generation {cast.task.generation}, for RLinf.",),
-        {
-            "cluster": {"num_nodes": len(nodes), "component_placement": placement},
-            "actor": {"model": _model(cast.actor)},
-            "rollout": {"tensor_parallel_size": 1 if rollout is None else rollout.tp},
-            **document,
-        },
-    )
-
-
-def _model(role: RoleEntry) -> dict[str, int]:
-    layout = role.layout
-    if layout is None:
-        return {}
+def _model(part: Part) -> dict[str, int]:
+    layout = part.layout
     degrees = {"tensor_model_parallel_size": layout.tp, "pipeline_model_parallel_size": layout.pp}
     return degrees | ({"context_parallel_size": layout.cp} if layout.cp > 1 else {})

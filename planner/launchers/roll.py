@@ -8,16 +8,21 @@ it cannot be kept off a node's other GPUs, so a task must have its nodes whole.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
-from libra_plan.planner.launchers.base import Ability
-from libra_plan.planner.launchers.framework import FrameworkOptions, Translation, emit_framework
-from libra_plan.planner.launchers.manifest import Manifest, NodeEntry, RoleEntry
-from libra_plan.planner.launchers.role_mapping import Cast, only, same_gpus
-from libra_plan.planner.launchers.shapes import gpus_on, role_gpus, task_nodes, width
+from libra_plan.planner.launchers.framework import (
+    EXACT_GPUS,
+    FrameworkEmitter,
+    Translation,
+    head_first,
+    megatron_degrees,
+    placement_header,
+)
+from libra_plan.planner.launchers.manifest import NodeEntry
+from libra_plan.planner.launchers.ray_cluster import RayOptions
+from libra_plan.planner.launchers.role_mapping import Part, RoleMapping, only_degrees
 from libra_plan.planner.launchers.shell import to_yaml
 
-__all__ = ["EMITTER", "Roll"]
+__all__ = ["EMITTER"]
 
 _NAMES = {
     "actor": "actor_train",
@@ -26,102 +31,76 @@ _NAMES = {
     "critic": "critic",
     "reward": "reward",
 }
-_MEGATRON = {
-    "tp": "tensor_model_parallel_size",
-    "pp": "pipeline_model_parallel_size",
-    "cp": "context_parallel_size",
-    "ep": "expert_model_parallel_size",
-}
 
 
-@dataclass(frozen=True)
-class Roll:
-    """The ROLL emitter, for Megatron training and vLLM rollouts."""
+class Roll(FrameworkEmitter[RayOptions]):
+    """The ROLL emitter, for Megatron training and vLLM rollouts; it writes `TASK/roll.yaml` and `roll.sh`."""
 
-    options: FrameworkOptions = field(default_factory=FrameworkOptions)
-    name: str = "roll"
-    abilities: frozenset[Ability] = frozenset(
-        {Ability.GPU_IDS, Ability.MULTI_NODE, Ability.SHARED_GPUS, Ability.CPU_ROLES}
-    )
-    versions: tuple[str, ...] = ("8eb27cc2",)
+    def refuse(self, roles: RoleMapping, nodes: tuple[NodeEntry, ...]) -> Iterator[str]:
+        """List what ROLL cannot express."""
+        yield from _partial_nodes(roles, head_first(roles, nodes))
+        for part in roles.parts:
+            if part.name in ("actor", "critic", "reference"):
+                yield from only_degrees(part, "tp pp cp ep", "ROLL with Megatron")
+            else:
+                yield from only_degrees(part, "tp pp", "ROLL with vLLM")
+        if roles.reference is not None and not roles.reference.is_on(roles.actor):
+            yield f"{roles.reference.where}: ROLL scores the reference on the actor's GPUs"
+        name = roles.task.id
+        if roles.shared and roles.asynchronous:
+            yield f"{name}: on the same GPUs ROLL trains only synchronously"
+        if roles.shared or not roles.actor.meets(roles.rollout):
+            return
+        if not roles.actor.gpus < roles.rollout.gpus:
+            yield f"{name}: ROLL has training on all, none or a part of the rollout's GPUs"
+        elif not roles.asynchronous or len(roles.rollout.role.replicas) < 2:
+            yield f"{name}: training on a part of the rollout's GPUs is asynchronous, with two engines"
 
-    def emit(self, manifest: Manifest) -> dict[str, str]:
-        """Write `TASK/roll.yaml`, `roll.sh` and the scripts of the task's Ray cluster."""
-        return emit_framework(self, manifest, self.options, _translate)
-
-
-EMITTER = Roll()
-
-
-def _translate(manifest: Manifest, cast: Cast, reasons: list[str]) -> Translation:
-    nodes = task_nodes(manifest, cast.task)
-    head = cast.actor.members[0].node
-    ordered = sorted(nodes, key=lambda node: node.id != head)
-    reasons += _whole(cast, ordered)
-    reasons += _reasons(cast)
-    per_node = len(ordered[0].gpus)
-    ranks = {node.id: rank for rank, node in enumerate(ordered)}
-    mappings = {_NAMES[part]: _worker(part, role, ranks, per_node) for part, role in cast.parts}
-    return Translation(
-        files={
-            "roll.yaml": to_yaml(
-                (f"Placement of task {cast.task.id}, generation {cast.task.generation}, for ROLL.",),
-                {"num_gpus_per_node": per_node, **mappings},
-            )
-        },
-        notes=("Merge roll.yaml into your pipeline's configuration, after your own keys.",),
-        node_environment={node.id: {"NODE_RANK": str(ranks[node.id])} for node in ordered},
-    )
+    def translate(self, roles: RoleMapping, nodes: tuple[NodeEntry, ...]) -> Translation:
+        """Write the device mapping and strategy of every worker, and the rank of every node."""
+        ordered = head_first(roles, nodes)
+        per_node = len(ordered[0].gpus)
+        ranks = {node.id: rank for rank, node in enumerate(ordered)}
+        workers = {_NAMES[part.name]: _worker(part, ranks, per_node) for part in roles.parts}
+        document = {"num_gpus_per_node": per_node, **workers}
+        return Translation(
+            files={"roll.yaml": to_yaml(placement_header(roles.task, "ROLL"), document)},
+            notes=("Merge roll.yaml into your pipeline's configuration, after your own keys.",),
+            node_environment={node: {"NODE_RANK": str(rank)} for node, rank in ranks.items()},
+        )
 
 
-def _whole(cast: Cast, nodes: list[NodeEntry]) -> Iterator[str]:
+EMITTER = Roll("roll", ("8eb27cc2",), EXACT_GPUS, RayOptions())
+
+
+def _partial_nodes(roles: RoleMapping, nodes: list[NodeEntry]) -> Iterator[str]:
     for node in nodes:
         indices = sorted(gpu.index for gpu in node.gpus)
-        taken = gpus_on(cast.task, node.id)
+        taken = roles.task.gpus_on(node.id)
         if list(taken) != indices:
             yield (
-                f"{cast.task.id}: ROLL takes whole nodes, and the task has {len(taken)} of the "
+                f"{roles.task.id}: ROLL takes whole nodes, and the task has {len(taken)} of the "
                 f"{len(indices)} GPUs of {node.id}"
             )
         elif indices != list(range(len(indices))):
-            yield f"{cast.task.id}: ROLL counts GPUs from 0, and {node.id} has {indices}"
+            yield f"{roles.task.id}: ROLL counts GPUs from 0, and {node.id} has {indices}"
     if len({len(node.gpus) for node in nodes}) > 1:
-        yield f"{cast.task.id}: ROLL has one number of GPUs for all nodes, and they differ"
+        yield f"{roles.task.id}: ROLL has one number of GPUs for all nodes, and they differ"
 
 
-def _reasons(cast: Cast) -> Iterator[str]:
-    for part, role in cast.parts:
-        if part in ("actor", "critic", "reference"):
-            yield from only(cast.where(role), role.layout, "tp pp cp ep", "ROLL with Megatron")
-        else:
-            yield from only(cast.where(role), role.layout, "tp pp", "ROLL with vLLM")
-    if cast.reference is not None and not same_gpus(cast.reference, cast.actor):
-        yield f"{cast.where(cast.reference)}: ROLL scores the reference on the actor's GPUs"
-    train, infer = role_gpus(cast.actor), role_gpus(cast.rollout)
-    if not train & infer or train == infer:
-        if train == infer and cast.asynchronous:
-            yield f"{cast.task.id}: on the same GPUs ROLL trains only synchronously"
-        return
-    if not train < infer:
-        yield f"{cast.task.id}: ROLL has training on all, none or a part of the rollout's GPUs"
-    elif not cast.asynchronous or len(cast.rollout.replicas) < 2:
-        yield f"{cast.task.id}: training on a part of the rollout's GPUs is asynchronous, with two engines"
-
-
-def _worker(part: str, role: RoleEntry, ranks: dict[str, int], per_node: int) -> dict[str, object]:
-    devices = [ranks[member.node] * per_node + gpu for member in role.members for gpu in member.gpus]
-    layout = role.layout
+def _worker(part: Part, ranks: dict[str, int], per_node: int) -> dict[str, object]:
+    devices = [ranks[node] * per_node + gpu for node, gpu in part.role.ranks]
     # A string, because ROLL evaluates it; digits, commas and brackets only.
     worker: dict[str, object] = {"device_mapping": str(devices)}
-    if layout is None:
-        return worker
-    if part in ("rollout", "reward"):
-        config = {"tensor_parallel_size": layout.tp, "pipeline_parallel_size": layout.pp}
-        return {
-            **worker,
-            "num_gpus_per_worker": width(role),
-            "strategy_args": {"strategy_name": "vllm", "strategy_config": config},
+    if part.name in ("rollout", "reward"):
+        worker["num_gpus_per_worker"] = part.width
+        name = "vllm"
+        config: dict[str, object] = {
+            "tensor_parallel_size": part.layout.tp,
+            "pipeline_parallel_size": part.layout.pp,
         }
-    megatron = {key: getattr(layout, name) for name, key in _MEGATRON.items()}
-    name = "megatron_infer" if part == "reference" else "megatron_train"
-    return {**worker, "strategy_args": {"strategy_name": name, "strategy_config": megatron}}
+    else:
+        name = "megatron_infer" if part.name == "reference" else "megatron_train"
+        config = megatron_degrees(part.layout)
+    worker["strategy_args"] = {"strategy_name": name, "strategy_config": config}
+    return worker

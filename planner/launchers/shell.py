@@ -9,8 +9,19 @@ from collections.abc import Iterable, Mapping
 
 import yaml
 
-__all__ = ["comments", "exports", "hydra_text", "script", "to_toml", "to_yaml", "words"]
+__all__ = [
+    "HERE_LINE",
+    "bracketed",
+    "comments",
+    "exports",
+    "hydra_text",
+    "script",
+    "to_toml",
+    "to_yaml",
+    "words",
+]
 
+HERE_LINE = 'here=$(CDPATH= cd -- "$(dirname -- "$0")" && pwd)'  # the folder of the script
 _WIDTH = 100
 _SURELY_TEXT = re.compile(r"[A-Za-z/][A-Za-z0-9_./-]+")
 
@@ -30,6 +41,11 @@ _Dumper.add_representer(str, _text)
 def words(argv: Iterable[str]) -> str:
     """Quote an argument list for a POSIX shell."""
     return " ".join(shlex.quote(word) for word in argv)
+
+
+def bracketed(address: str) -> str:
+    """Write an address so that a port can follow it: IPv6 in brackets."""
+    return f"[{address}]" if ":" in address and not address.startswith("[") else address
 
 
 def comments(lines: Iterable[str]) -> list[str]:

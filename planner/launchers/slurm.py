@@ -8,29 +8,32 @@ number of GPUs are further components of a heterogeneous job.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
 from typing import Annotated
 
 from msgspec import Meta
 
-from libra_plan.planner.launchers.agents import Agent, AgentOptions, agent_reasons, agents_of
-from libra_plan.planner.launchers.base import Ability, Options, missing_abilities, refusal
+from libra_plan.planner.launchers.agents import (
+    Agent,
+    AgentOptions,
+    agent_reasons,
+    agent_script,
+    agents_of,
+)
+from libra_plan.planner.launchers.base import Ability, Emitter, TaskOptions
 from libra_plan.planner.launchers.manifest import Manifest, NodeEntry, TaskEntry
-from libra_plan.planner.launchers.ray_cluster import chosen
-from libra_plan.planner.launchers.shell import comments, exports, script, words
+from libra_plan.planner.launchers.shell import HERE_LINE, comments, script, words
 
-__all__ = ["EMITTER", "Slurm", "SlurmOptions"]
+__all__ = ["EMITTER"]
 
 _EARLY_S = 60  # Slurm may send the signal this much early, and this is left for the end
 
 Plain = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.,:-]*\Z")]
 
 
-class SlurmOptions(Options, frozen=True, kw_only=True):
+class SlurmOptions(TaskOptions, frozen=True, kw_only=True):
     """Where jobs go: `partition`, `account`, `qos`, `time` as sbatch has them; empty: its default."""
 
-    tasks: str = ""
     partition: Plain = ""
     account: Plain = ""
     qos: Plain = ""
@@ -38,44 +41,43 @@ class SlurmOptions(Options, frozen=True, kw_only=True):
     shutdown_timeout: bool = False
 
 
-@dataclass(frozen=True)
-class Slurm:
+class Slurm(Emitter[SlurmOptions]):
     """The Slurm emitter."""
 
-    options: SlurmOptions = field(default_factory=SlurmOptions)
-    name: str = "slurm"
-    abilities: frozenset[Ability] = frozenset(Ability) - {
-        Ability.TASK_GPUS,
-        Ability.SEATS,
-        Ability.JOINT_TURNS,
-        Ability.JOINT_ENGINE,
-    }
-    versions: tuple[str, ...] = ("22.05.8", "26.11.0rc1 (manual pages)")
+    way_out = "solve with one task per node, or pick tasks"
 
-    def emit(self, manifest: Manifest) -> dict[str, str]:
+    def reasons(self, picked: Manifest, whole: Manifest) -> Iterable[str]:
+        """List why Slurm cannot start the tasks, beside those that are not picked."""
+        yield from agent_reasons(picked, self._agent_options())
+        yield from _reasons(picked, whole)
+
+    def files(self, picked: Manifest) -> dict[str, str]:
         """Write `TASK/job.sbatch`, `submit.sh` and `TASK/ROLE/NODE.sh` for every agent."""
-        picked = chosen(manifest, self.options.tasks)
-        options = AgentOptions(shutdown_timeout=self.options.shutdown_timeout)
-        reasons = missing_abilities(self, picked)
-        reasons += agent_reasons(picked, options)
-        reasons += _reasons(manifest, picked)
-        if reasons:
-            raise refusal(self.name, reasons, "solve with one task per node, or pick tasks")
-        agents = agents_of(picked, options)
+        agents = agents_of(picked, self._agent_options())
         files: dict[str, str] = {}
         for task in picked.spec.tasks:
             mine = [agent for agent in agents if agent.task == task.id]
             files[f"{task.id}/job.sbatch"] = _job(picked, task, mine, self.options)
             files[f"{task.id}/submit.sh"] = _submit(task)
-            files |= {f"{task.id}/{agent.role}/{agent.node}.sh": _agent(agent) for agent in mine}
+            for agent in mine:
+                title = f"{agent.task}/{agent.role} on {agent.node}"
+                files[f"{task.id}/{agent.role}/{agent.node}.sh"] = agent_script(agent, title)
         return files
 
+    def _agent_options(self) -> AgentOptions:
+        return AgentOptions(shutdown_timeout=self.options.shutdown_timeout)
 
-EMITTER = Slurm()
+
+EMITTER = Slurm(
+    "slurm",
+    ("22.05.8", "26.11.0rc1 (manual pages)"),
+    frozenset(Ability) - {Ability.TASK_GPUS, Ability.SEATS, Ability.JOINT_TURNS, Ability.JOINT_ENGINE},
+    SlurmOptions(),
+)
 
 
 def _used(task: TaskEntry) -> dict[str, frozenset[str]]:
-    """Give the roles on each node of a task."""
+    """Map the nodes of a task to the roles there."""
     found: dict[str, set[str]] = {}
     for role in task.roles:
         for node in [member.node for member in role.members] + [share.node for share in role.cpu]:
@@ -83,10 +85,10 @@ def _used(task: TaskEntry) -> dict[str, frozenset[str]]:
     return {node: frozenset(roles) for node, roles in found.items()}
 
 
-def _reasons(manifest: Manifest, picked: Manifest) -> Iterator[str]:
+def _reasons(picked: Manifest, whole: Manifest) -> Iterator[str]:
     """Look at all tasks for those that share a node, also at ones that are not emitted."""
     holders: dict[str, list[str]] = {}
-    for task in manifest.spec.tasks:
+    for task in whole.spec.tasks:
         for name in _used(task):
             holders.setdefault(name, []).append(task.id)
     for task in picked.spec.tasks:
@@ -171,14 +173,6 @@ def _step(groups: list[list[NodeEntry]], agent: Agent) -> str:
     return f'{words(argv)} sh "$here"/{words([f"{agent.role}/{agent.node}.sh"])} & pids="$pids $!"'
 
 
-def _agent(agent: Agent) -> str:
-    unset = [f"unset {key}" for key in agent.unset]
-    return script(
-        (f"{agent.task}/{agent.role} on {agent.node}", *agent.notes),
-        (*exports(agent.environment), *unset, "exec " + words(agent.argv)),
-    )
-
-
 def _submit(task: TaskEntry) -> str:
     return script(
         (
@@ -186,7 +180,7 @@ def _submit(task: TaskEntry) -> str:
             "With the number of the old generation's job it waits for that one's end: submit.sh [OLD].",
         ),
         (
-            'here=$(CDPATH= cd -- "$(dirname -- "$0")" && pwd)',
+            HERE_LINE,
             'export LIBRA_PLAN_FOLDER="$here"',
             'set -- ${1:+"--dependency=afterany:$1"}',
             'sbatch --parsable --export=ALL "$@" "$here/job.sbatch" > "$here/job.id"',

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,8 +22,8 @@ __all__ = [
     "Stored",
     "generation_file",
     "lock_folder",
+    "manifest_of_run",
     "read_current",
-    "write_files",
     "write_manifest",
 ]
 
@@ -44,16 +44,12 @@ def generation_file(folder: Path, generation: int) -> Path:
     return folder / f"manifest-g{generation:06d}.json"
 
 
-def write_files(folder: Path, files: Mapping[str, str]) -> None:
-    """Write a launcher's files under a folder, scripts executable; a path that leaves it is a defect."""
-    for name, text in files.items():
-        path = folder / name
-        if not path.resolve().is_relative_to(folder.resolve()):
-            raise RuntimeError(f"an emitter wants to write outside its folder: {name}")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, text.encode())
-        if path.suffix == ".sh":
-            path.chmod(0o755)
+def manifest_of_run(run: Manifest | Path | str) -> Manifest:
+    """Return a manifest as it is, or read it from its file, or from the folder that `solve --out` wrote."""
+    if isinstance(run, Manifest):
+        return run
+    path = Path(run)
+    return read_manifest(path / CURRENT if path.is_dir() else path)
 
 
 @contextmanager
@@ -86,7 +82,7 @@ def read_current(folder: Path) -> Stored:
 def write_manifest(folder: Path, manifest: Manifest) -> Stored:
     """Make a manifest the current one of a folder, if it is sound and its parent is what lies there.
 
-    Gives what was current before. Writing the current manifest again changes nothing.
+    Returns what was current before. Writing the current manifest again changes nothing.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with lock_folder(folder):

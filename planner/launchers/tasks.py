@@ -9,16 +9,14 @@ from types import MappingProxyType
 import msgspec
 
 from libra_plan.errors import ManifestError
-from libra_plan.models.parallelism import RangedReplica
 from libra_plan.models.quantities import Estimate
 from libra_plan.models.topology import Cluster, GpuId
 from libra_plan.planner.launchers import manifest as m
-from libra_plan.planner.launchers.ports import PortBook
 from libra_plan.planner.plan import MemoryMode, PlacedRole, Pool, RunningTask
 from libra_plan.planner.problem import Problem, Role
 from libra_plan.profiles.schema import LifecycleSpec, TaskSpec
 
-__all__ = ["describe_task", "gpus_of", "runs_on_as", "with_rendezvous"]
+__all__ = ["PortBook", "describe_task", "runs_on_as", "with_rendezvous"]
 
 _NO_PORT = 0
 
@@ -39,6 +37,12 @@ def describe_task(
     groups = _share_groups(running) | jointly
     commands = {role.id: role.command for role in spec.roles} if spec is not None else {}
     lifecycle = spec.lifecycle if spec is not None else LifecycleSpec()
+    roles = []
+    for role in task.roles:
+        entry = _without_gpus(running, role, commands.get(role.id, ()))
+        if role.id in placed:
+            entry = _with_gpus(entry, problem.cluster, running, role, placed[role.id])
+        roles.append(msgspec.structs.replace(entry, share_group=groups.get(role.id)))
     return m.TaskEntry(
         id=task.id,
         generation=0,
@@ -48,12 +52,7 @@ def describe_task(
             groups=task.coupling.groups,
             rollouts="batches" if task.coupling.batches else msgspec.UNSET,
         ),
-        roles=tuple(
-            _gpu_role(problem.cluster, running, role, placed[role.id], groups, commands.get(role.id, ()))
-            if role.id in placed
-            else _cpu_role(running, role, commands.get(role.id, ()))
-            for role in task.roles
-        ),
+        roles=tuple(roles),
         lifecycle=m.Lifecycle(
             stop_signal=lifecycle.stop_signal,
             grace_s=lifecycle.grace_s,
@@ -61,64 +60,13 @@ def describe_task(
             checkpoint_sentinel=lifecycle.checkpoint_sentinel or msgspec.UNSET,
             reshardable=lifecycle.reshardable or msgspec.UNSET,
         ),
-        step_time=_prediction(running.configuration.step_time_s),
+        step_time=_predicted(running.configuration.step_time_s),
         normalised=running.normalised,
     )
 
 
-def _gpu_role(
-    cluster: Cluster,
-    running: RunningTask,
-    role: Role,
-    placed: PlacedRole,
-    groups: Mapping[str, str],
-    command: tuple[str, ...],
-) -> m.RoleEntry:
-    phase, number, pool = _pool_of(running, role.id)
-    replicas = _in_rank_order(cluster, placed.replicas)
-    layout, option = placed.choice.layout, placed.choice.option
-    of = {frozenset(gpus): kind for gpus, kind in zip(placed.replicas, option.mix, strict=False)}
-    mix = tuple(_ranged(of[frozenset(replica)]) for replica in replicas) if option.mix else msgspec.UNSET
-    asleep = pool.memory_mode is MemoryMode.SLEEP
-    on_host_mib = option.offloaded_host_mib + (option.host_static_mib if asleep else 0.0)
-    return m.RoleEntry(
-        id=role.id,
-        kind=role.kind,
-        layout=None
-        if option.mix
-        else m.Degrees(tp=layout.tp, pp=layout.pp, cp=layout.cp, ep=layout.ep, dp=len(replicas)),
-        mix=mix,
-        replicas=tuple(tuple(str(gpu) for gpu in replica) for replica in replicas),
-        members=_members(gpu for replica in replicas for gpu in replica),
-        phase=phase,
-        pool=number,
-        share_group=groups.get(role.id),
-        memory_mode=pool.memory_mode.value,
-        rendezvous=None,
-        command=command,
-        cpu_cores_per_gpu=role.cpu_cores_per_gpu,
-        host_memory_mib_per_gpu=role.host_memory_mib_per_gpu + on_host_mib,
-        cpu=(),
-        stage_time=_prediction(placed.choice.option.time_s),
-        peak_memory=m.Prediction(value=pool.peak_mib, low=None, high=pool.peak_mib, unit="MiB", origin=None),
-    )
-
-
-def _ranged(kind: RangedReplica) -> m.RangedEntry:
-    layout = kind.layout
-    return m.RangedEntry(
-        tp=layout.tp,
-        pp=layout.pp,
-        cp=layout.cp,
-        ep=layout.ep,
-        start=kind.start,
-        stop=kind.stop,
-        stride=kind.stride,
-    )
-
-
-def _cpu_role(running: RunningTask, role: Role, command: tuple[str, ...]) -> m.RoleEntry:
-    """Write a role without GPUs; one that needs some and has none is found by the checks."""
+def _without_gpus(running: RunningTask, role: Role, command: tuple[str, ...]) -> m.RoleEntry:
+    """Write a role with its CPU workers; one that needs GPUs and has none is found by the checks."""
     share = 1.0 / max(role.cpu_workers, 1)
     return m.RoleEntry(
         id=role.id,
@@ -149,6 +97,49 @@ def _cpu_role(running: RunningTask, role: Role, command: tuple[str, ...]) -> m.R
     )
 
 
+def _with_gpus(
+    entry: m.RoleEntry, cluster: Cluster, running: RunningTask, role: Role, placed: PlacedRole
+) -> m.RoleEntry:
+    phase, number, pool = _pool_of(running, role.id)
+    replicas = _in_rank_order(cluster, placed.replicas)
+    layout, option = placed.choice.layout, placed.choice.option
+    kinds = {frozenset(gpus): kind for gpus, kind in zip(placed.replicas, option.mix, strict=False)}
+    mix = tuple(
+        m.RangedEntry(
+            tp=kind.layout.tp,
+            pp=kind.layout.pp,
+            cp=kind.layout.cp,
+            ep=kind.layout.ep,
+            start=kind.start,
+            stop=kind.stop,
+            stride=kind.stride,
+        )
+        for kind in (kinds[frozenset(replica)] for replica in replicas if option.mix)
+    )
+    asleep = pool.memory_mode is MemoryMode.SLEEP
+    on_host_mib = option.offloaded_host_mib + (option.host_static_mib if asleep else 0.0)
+    degrees = m.Degrees(tp=layout.tp, pp=layout.pp, cp=layout.cp, ep=layout.ep, dp=len(replicas))
+    ranks = groupby((gpu for replica in replicas for gpu in replica), key=lambda gpu: gpu.node)
+    return msgspec.structs.replace(
+        entry,
+        layout=None if option.mix else degrees,
+        mix=mix or msgspec.UNSET,
+        replicas=tuple(tuple(str(gpu) for gpu in replica) for replica in replicas),
+        members=tuple(
+            m.Member(node=node, gpus=tuple(gpu.index for gpu in gpus), port=_NO_PORT) for node, gpus in ranks
+        ),
+        phase=phase,
+        pool=number,
+        memory_mode=pool.memory_mode.value,
+        host_memory_mib_per_gpu=role.host_memory_mib_per_gpu + on_host_mib,
+        cpu=(),
+        stage_time=_predicted(option.time_s),
+        peak_memory=m.PredictedValue(
+            value=pool.peak_mib, low=None, high=pool.peak_mib, unit="MiB", origin=None
+        ),
+    )
+
+
 def _pool_of(running: RunningTask, role: str) -> tuple[int, int, Pool]:
     for phase_number, phase in enumerate(running.configuration.phases):
         for number, pool in enumerate(phase.pools):
@@ -174,13 +165,6 @@ def _in_rank_order(cluster: Cluster, replicas: Iterable[tuple[GpuId, ...]]) -> t
     return tuple(sorted(ordered, key=lambda replica: [key(gpu) for gpu in replica]))
 
 
-def _members(gpus: Iterable[GpuId]) -> tuple[m.Member, ...]:
-    return tuple(
-        m.Member(node=node, gpus=tuple(gpu.index for gpu in group), port=_NO_PORT)
-        for node, group in groupby(gpus, key=lambda gpu: gpu.node)
-    )
-
-
 def _share_groups(running: RunningTask) -> dict[str, str]:
     """Name the sets of roles that meet on a GPU, directly or through a third role."""
     groups: list[tuple[list[str], set[GpuId]]] = []
@@ -194,8 +178,8 @@ def _share_groups(running: RunningTask) -> dict[str, str]:
     return {role: f"share{number}" for number, names in enumerate(shared) for role in names}
 
 
-def _prediction(estimate: Estimate) -> m.Prediction:
-    return m.Prediction(
+def _predicted(estimate: Estimate) -> m.PredictedValue:
+    return m.PredictedValue(
         value=estimate.value,
         low=estimate.low,
         high=estimate.high,
@@ -204,28 +188,24 @@ def _prediction(estimate: Estimate) -> m.Prediction:
     )
 
 
-def gpus_of(task: m.TaskEntry) -> frozenset[str]:
-    """Collect the GPUs of a task as `node:index`."""
-    return frozenset(gpu for role in task.roles for replica in role.replicas for gpu in replica)
-
-
 def runs_on_as(
     old: m.TaskEntry, old_nodes: tuple[m.NodeEntry, ...], new: m.TaskEntry, new_nodes: tuple[m.NodeEntry, ...]
 ) -> bool:
-    """Say whether the processes of `old` are what `new` asks for, on the same cards.
+    """Whether the processes of `old` are what `new` asks for, on the same cards.
 
     Predictions, ports and generation do not count: none needs another start. Lifecycle does,
     since processes are started with their grace, signals and checkpoint folder.
     """
-    before, after = _cards(gpus_of(old), old_nodes), _cards(gpus_of(new), new_nodes)
-    return _runtime(old) == _runtime(new) and all(
+    before, after = _cards(old.gpus, old_nodes), _cards(new.gpus, new_nodes)
+    return _lasting(old) == _lasting(new) and all(
         known == now or None in (known, now)
         for gpu in before.keys() & after.keys()
         for known, now in zip(before[gpu], after[gpu], strict=True)
     )
 
 
-def _runtime(task: m.TaskEntry) -> object:
+def _lasting(task: m.TaskEntry) -> object:
+    """Return what a task's processes are started with."""
     roles = tuple(
         msgspec.structs.replace(
             role,
@@ -240,7 +220,7 @@ def _runtime(task: m.TaskEntry) -> object:
 
 
 def _cards(gpus: frozenset[str], nodes: tuple[m.NodeEntry, ...]) -> dict[str, tuple[str | None, str | None]]:
-    """Give address and UUID of GPUs, where known."""
+    """Map GPUs to address and UUID, where known."""
     return {
         name: (node.address, gpu.uuid)
         for node in nodes
@@ -249,27 +229,53 @@ def _cards(gpus: frozenset[str], nodes: tuple[m.NodeEntry, ...]) -> dict[str, tu
     }
 
 
+class PortBook:
+    """Hand out ports: the lowest of a node that nobody has, nor a parent's processes may still hold."""
+
+    def __init__(self, nodes: tuple[m.NodeEntry, ...], parent: m.Manifest | None) -> None:
+        self._ranges = {node.id: node.port_range for node in nodes}
+        self._next = {node.id: node.port_range[0] for node in nodes}
+        self._used: dict[str, set[int]] = {}
+        for task in () if parent is None else parent.spec.tasks:
+            for role in task.roles:
+                for member in role.members:
+                    self._used.setdefault(member.node, set()).add(member.port)
+
+    def take(self, node: str, purpose: str) -> int:
+        """Take a port on a node for a purpose that the error names when the range is exhausted."""
+        first, last = self._ranges[node]
+        used = self._used.setdefault(node, set())
+        port = self._next[node]
+        while port in used:
+            port += 1
+        if port > last:
+            raise ManifestError(
+                f"no port is left on node {node} for {purpose}",
+                got=f"{len(used)} ports taken, those of the parent manifest counted",
+                allowed=f"{first}-{last}",
+                way_out=f"widen port_first-port_last of node {node} in cluster.yaml",
+            )
+        used.add(port)
+        self._next[node] = port + 1
+        return port
+
+
 def with_rendezvous(
     task: m.TaskEntry, generation: int, ports: PortBook, kept: m.TaskEntry | None
 ) -> m.TaskEntry:
-    """Give every role its ports and rendezvous: those of `kept` where its processes run on."""
+    """Add ports and rendezvous to every role: those of `kept` where its processes run on."""
     if kept is not None:
-        return msgspec.structs.replace(
-            task,
-            generation=kept.generation,
-            roles=tuple(
-                msgspec.structs.replace(role, members=old.members, rendezvous=old.rendezvous)
-                for role, old in zip(task.roles, kept.roles, strict=True)
-            ),
-        )
-    return msgspec.structs.replace(
-        task,
-        generation=generation,
-        roles=tuple(_meet(task.id, role, generation, ports) for role in task.roles),
-    )
+        generation = kept.generation
+        roles = [
+            msgspec.structs.replace(role, members=old.members, rendezvous=old.rendezvous)
+            for role, old in zip(task.roles, kept.roles, strict=True)
+        ]
+    else:
+        roles = [_meeting(task.id, role, generation, ports) for role in task.roles]
+    return msgspec.structs.replace(task, generation=generation, roles=tuple(roles))
 
 
-def _meet(task: str, role: m.RoleEntry, generation: int, ports: PortBook) -> m.RoleEntry:
+def _meeting(task: str, role: m.RoleEntry, generation: int, ports: PortBook) -> m.RoleEntry:
     if not role.members:
         return role
     members = tuple(
@@ -277,8 +283,5 @@ def _meet(task: str, role: m.RoleEntry, generation: int, ports: PortBook) -> m.R
         for member in role.members
     )
     first = members[0]
-    return msgspec.structs.replace(
-        role,
-        members=members,
-        rendezvous=m.Rendezvous(node=first.node, port=first.port, id=f"{task}-{role.id}-g{generation}"),
-    )
+    meeting = m.Rendezvous(node=first.node, port=first.port, id=f"{task}-{role.id}-g{generation}")
+    return msgspec.structs.replace(role, members=members, rendezvous=meeting)

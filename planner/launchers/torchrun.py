@@ -3,55 +3,52 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from libra_plan.planner.launchers.agents import Agent, AgentOptions, agents_of, role_notes
-from libra_plan.planner.launchers.base import Ability, check_abilities
+from libra_plan.planner.launchers.agents import (
+    Agent,
+    AgentOptions,
+    agent_reasons,
+    agent_script,
+    agents_of,
+    role_notes,
+)
+from libra_plan.planner.launchers.base import Ability, Emitter
 from libra_plan.planner.launchers.manifest import Manifest, RoleEntry
 
-__all__ = ["EMITTER", "Torchrun"]
+__all__ = ["EMITTER"]
 
 
-@dataclass(frozen=True)
-class Torchrun:
-    """The torchrun emitter; `options` say what the installed version allows."""
+class Torchrun(Emitter[AgentOptions]):
+    """The torchrun emitter; its options are what the installed version allows."""
 
-    options: AgentOptions = field(default_factory=AgentOptions)
-    name: str = "torchrun"
-    abilities: frozenset[Ability] = frozenset(Ability) - {Ability.TASK_GPUS, Ability.JOINT_ENGINE}
-    versions: tuple[str, ...] = ("2.11.0", "2.12.1", "2.13.0", "2.14.1")
+    way_out = "solve again"
 
-    def emit(self, manifest: Manifest) -> dict[str, str]:
+    def reasons(self, picked: Manifest, whole: Manifest) -> Iterable[str]:
+        """List why torchrun cannot start roles."""
+        return agent_reasons(picked, self.options)
+
+    def files(self, picked: Manifest) -> dict[str, str]:
         """Write `TASK/ROLE/NODE.sh` and `.env` for every agent, and `README.md`."""
-        check_abilities(self, manifest)
-        agents = agents_of(manifest, self.options)
-        files = {"README.md": _readme(manifest)}
-        for agent in agents:
+        files = {"README.md": _readme(picked)}
+        for agent in agents_of(picked, self.options):
             stem = f"{agent.task}/{agent.role}/{agent.node}"
-            files[f"{stem}.sh"] = _script(agent)
-            files[f"{stem}.env"] = _environment(agent)
+            files[f"{stem}.sh"] = agent_script(agent, _title(agent))
+            # For `set -a; . FILE`: values are quoted for the shell.
+            files[f"{stem}.env"] = "".join(
+                f"{key}={shlex.quote(value)}\n" for key, value in agent.environment.items()
+            )
         return files
 
 
-EMITTER = Torchrun()
-
-
-def _environment(agent: Agent) -> str:
-    """Write `KEY=VALUE` lines for `set -a; . FILE`; values are quoted for the shell."""
-    return "".join(f"{key}={shlex.quote(value)}\n" for key, value in agent.environment.items())
-
-
-def _script(agent: Agent) -> str:
-    lines = ["#!/bin/sh", f"# {_title(agent)}"]
-    lines += [f"# {note}" for note in agent.notes]
-    lines += ["set -eu"]
-    lines += [f"export {key}={shlex.quote(value)}" for key, value in agent.environment.items()]
-    lines += [f"unset {key}" for key in agent.unset]
-    lines += ["exec " + " ".join(shlex.quote(word) for word in agent.argv)]
-    return "\n".join(lines) + "\n"
+EMITTER = Torchrun(
+    "torchrun",
+    ("2.11.0", "2.12.1", "2.13.0", "2.14.1"),
+    frozenset(Ability) - {Ability.TASK_GPUS, Ability.JOINT_ENGINE},
+    AgentOptions(),
+)
 
 
 def _title(agent: Agent) -> str:
@@ -83,28 +80,19 @@ def _rows(manifest: Manifest) -> Iterator[str]:
         for role in task.roles:
             first = 0
             for member in role.members:
-                ranks = f"{first}-{first + len(member.gpus) - 1}"
+                after = first + len(member.gpus)
                 gpus = " ".join(str(index) for index in member.gpus)
-                cells = (
-                    role.id,
-                    member.node,
-                    gpus,
-                    ranks,
-                    _layout(role),
-                    member.port,
-                    role.share_group or "",
-                )
-                yield f"| {task.id} | " + " | ".join(str(cell) for cell in cells) + " |"
-                first += len(member.gpus)
+                cells = (member.node, gpus, f"{first}-{after - 1}", _layout(role), member.port)
+                row = " | ".join(map(str, (task.id, role.id, *cells, role.share_group or "")))
+                yield f"| {row} |"
+                first = after
             for share in role.cpu:
                 yield f"| {task.id} | {role.id} | {share.node} | CPU: {share.workers} workers | | | | |"
 
 
 def _layout(role: RoleEntry) -> str:
-    if role.mix:
-        return "mixed"
-    if role.layout is None:
-        return ""
+    if role.mix or role.layout is None:
+        return "mixed" if role.mix else ""
     degrees = msgspec.structs.asdict(role.layout)
     return " ".join(f"{name}{value}" for name, value in degrees.items() if value > 1) or "dp1"
 

@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from heapq import heapify, heappop, heappush
+from graphlib import TopologicalSorter
+from heapq import heappop, heappush
 from typing import Literal
 
 from libra_plan.planner.launchers.manifest import Transition
 
 __all__ = ["Holding", "transitions_between"]
 
-Action = Literal["start", "stop", "resize", "move", "keep"]
 _NONE: frozenset[str] = frozenset()
 
 
@@ -27,8 +27,8 @@ class Holding:
     unchanged: bool = False
 
     @property
-    def action(self) -> Action:
-        """Name the step that takes the task from before to after."""
+    def action(self) -> Literal["start", "stop", "resize", "move", "keep"]:
+        """The step that takes the task from before to after."""
         if self.after is None:
             return "stop"
         if self.before is None:
@@ -38,18 +38,23 @@ class Holding:
         return "move" if self.growth == 0 else "resize"
 
     @property
+    def step(self) -> str:
+        """The id of that step."""
+        return f"{self.action}:{self.task}"
+
+    @property
     def growth(self) -> int:
-        """Count the GPUs it gains; negative when it gives some back."""
+        """The number of GPUs it gains; negative when it gives some back."""
         return len(self.after or _NONE) - len(self.before or _NONE)
 
     @cached_property
     def taken(self) -> frozenset[str]:
-        """Give the GPUs it takes from others or from the free ones."""
+        """The GPUs it takes from others or from the free ones."""
         return (self.after or _NONE) - (self.before or _NONE)
 
     @property
     def freed(self) -> frozenset[str]:
-        """Give the GPUs it leaves."""
+        """The GPUs it leaves."""
         return (self.before or _NONE) - (self.after or _NONE)
 
 
@@ -65,53 +70,42 @@ def transitions_between(holdings: Iterable[Holding]) -> tuple[Transition, ...]:
     held = Counter(gpu for one in waiting for gpu in one.before or _NONE)  # several tasks may share one
     done: list[Transition] = []
     freed_by: dict[str, set[str]] = {}  # GPU -> the steps that freed it
-    stopped_by: dict[str, str] = {  # task -> its stop, where it starts again
-        one.task: _id(one) for one in waiting if one.action == "stop"
-    }
+    stopped_by = {one.task: one.step for one in waiting if one.action == "stop"}
     while waiting:
         ready = next((one for one in waiting if held.keys().isdisjoint(one.taken)), None)
         if ready is None:
-            ready = _split(waiting)
-            stopped_by[ready.task] = _id(ready)
+            holding = next(one for one in waiting if one.before)
+            waiting.remove(holding)
+            waiting.append(replace(holding, before=None))
+            ready = replace(holding, after=None)
+            stopped_by[ready.task] = ready.step
         else:
             waiting.remove(ready)
         needed = set().union(*(freed_by.get(gpu, _NONE) for gpu in ready.taken))
         if ready.action == "start":
             needed.add(stopped_by.get(ready.task, ""))
-        done.append(_step(ready, tuple(step.id for step in done if step.id in needed)))
+        done.append(_transition(ready, tuple(step.id for step in done if step.id in needed)))
         held -= Counter(ready.before or _NONE)
         for gpu in ready.freed:
-            freed_by.setdefault(gpu, set()).add(_id(ready))
-    kept = (_step(holding, ()) for holding in ordered if holding.action == "keep")
+            freed_by.setdefault(gpu, set()).add(ready.step)
+    kept = (_transition(holding, ()) for holding in ordered if holding.action == "keep")
     return (*_earliest_release(done), *kept)
-
-
-def _split(waiting: list[Holding]) -> Holding:
-    """Take the stop out of the first task that holds GPUs, and leave its start waiting, last."""
-    holding = next(one for one in waiting if one.before)
-    waiting.remove(holding)
-    waiting.append(replace(holding, before=None))
-    return replace(holding, after=None)
 
 
 def _earliest_release(steps: list[Transition]) -> list[Transition]:
     """Reorder steps within what `after` allows, so that those that free GPUs are not held up."""
-    missing = {step.id: set(step.after) for step in steps}
-    followers: dict[str, list[int]] = {step.id: [] for step in steps}
-    for number, step in enumerate(steps):
-        for earlier in step.after:
-            followers[earlier].append(number)
-    change = [step.gpus_after - step.gpus_before for step in steps]
-    ready = [(change[number], number) for number, step in enumerate(steps) if not step.after]
-    heapify(ready)
+    numbers = {step.id: number for number, step in enumerate(steps)}
+    sorter = TopologicalSorter({step.id: step.after for step in steps})
+    sorter.prepare()
+    ready: list[tuple[int, int]] = []
     ordered = []
-    while ready:
+    while sorter.is_active():
+        for name in sorter.get_ready():
+            step = steps[numbers[name]]
+            heappush(ready, (step.gpus_after - step.gpus_before, numbers[name]))
         step = steps[heappop(ready)[1]]
         ordered.append(step)
-        for number in followers[step.id]:
-            missing[steps[number].id].discard(step.id)
-            if not missing[steps[number].id]:
-                heappush(ready, (change[number], number))
+        sorter.done(step.id)
     return ordered
 
 
@@ -120,13 +114,9 @@ def _rank(holding: Holding) -> tuple[int, int]:
     return order[holding.action], holding.growth
 
 
-def _id(holding: Holding) -> str:
-    return f"{holding.action}:{holding.task}"
-
-
-def _step(holding: Holding, after: tuple[str, ...]) -> Transition:
+def _transition(holding: Holding, after: tuple[str, ...]) -> Transition:
     return Transition(
-        id=_id(holding),
+        id=holding.step,
         task=holding.task,
         action=holding.action,
         gpus_before=len(holding.before or _NONE),

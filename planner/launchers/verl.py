@@ -8,215 +8,175 @@ that tensor-parallel degrees divide a pool.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
-from libra_plan.planner.launchers.base import Ability
-from libra_plan.planner.launchers.framework import FrameworkOptions, Translation, emit_framework
-from libra_plan.planner.launchers.manifest import Degrees, Manifest, RoleEntry
-from libra_plan.planner.launchers.role_mapping import Cast, colocated, only
-from libra_plan.planner.launchers.shapes import Shape, shape_of, task_nodes
+from libra_plan.planner.launchers.framework import (
+    TASK_GPUS,
+    FrameworkEmitter,
+    Translation,
+    assignments,
+    megatron_degrees,
+)
+from libra_plan.planner.launchers.manifest import NodeEntry
+from libra_plan.planner.launchers.ray_cluster import RayOptions
+from libra_plan.planner.launchers.role_mapping import Part, RoleMapping, colocated, only_degrees
 from libra_plan.planner.launchers.shell import hydra_text, to_yaml
 
-__all__ = ["EMITTER", "Verl", "VerlOptions"]
+__all__ = ["EMITTER"]
 
-_CPUS_PER_GPU = 3  # a placement-group bundle is one GPU and three CPUs; with fewer it waits for ever
-_MEGATRON = {
-    "tp": "tensor_model_parallel_size",
-    "pp": "pipeline_model_parallel_size",
-    "cp": "context_parallel_size",
-    "ep": "expert_model_parallel_size",
-}
+_HOMES = {"actor": "actor_rollout_ref.actor", "reference": "actor_rollout_ref.ref", "critic": "critic"}
+_CONFIG_KEYS = {"critic": "critic", "reward": "reward"}  # all others: actor_rollout_ref
 
 
-class VerlOptions(FrameworkOptions, frozen=True, kw_only=True):
+class VerlOptions(RayOptions, frozen=True, kw_only=True):
     """`engine`: what trains; `checkpoint_engine`: how weights go to a standalone rollout."""
 
     engine: Literal["fsdp", "megatron"] = "fsdp"
     checkpoint_engine: Literal["nccl", "nixl", "mooncake"] = "nccl"
 
 
-@dataclass(frozen=True)
-class Verl:
-    """The verl emitter."""
+class Verl(FrameworkEmitter[VerlOptions]):
+    """The verl emitter; it writes `TASK/verl.sh` and `topology.yaml`."""
 
-    options: VerlOptions = field(default_factory=VerlOptions)
-    name: str = "verl"
-    abilities: frozenset[Ability] = frozenset(
-        {Ability.TASK_GPUS, Ability.MULTI_NODE, Ability.SHARED_GPUS, Ability.CPU_ROLES}
-    )
-    versions: tuple[str, ...] = ("0.9.1",)
+    # A placement-group bundle is one GPU and three CPUs; with fewer it waits for ever.
+    least_cpus_per_gpu: ClassVar[int] = 3
 
-    def emit(self, manifest: Manifest) -> dict[str, str]:
-        """Write `TASK/verl.sh`, `topology.yaml` and the scripts of the task's Ray cluster."""
-        return emit_framework(self, manifest, self.options, self._translate)
+    def refuse(self, roles: RoleMapping, nodes: tuple[NodeEntry, ...]) -> Iterator[str]:
+        """List what verl cannot express."""
+        yield from colocated(roles, "verl", "reference", "critic")
+        allowed = "tp pp cp ep" if self.options.engine == "megatron" else "cp"
+        for part in roles.parts:
+            if part.name in _HOMES:
+                yield from only_degrees(part, allowed, f"verl with {self.options.engine}")
+                continue
+            yield from only_degrees(part, "tp ep", "verl")
+            tp, ep = part.layout.tp, part.layout.ep
+            if ep not in (1, tp):
+                yield f"{part.where}: verl wants ep = tp·dp of an engine, here {tp}, and the layout has {ep}"
+        reward = None if _has_own_pool(roles) else roles.reward
+        if not roles.shared:
+            if roles.actor.meets(roles.rollout):
+                yield f"{roles.rollout.where}: verl has the rollout on all of the actor's GPUs or on none"
+            if not roles.asynchronous:
+                yield (
+                    f"{roles.task.id}: verl runs a standalone rollout only asynchronously, "
+                    "the plan is synchronous"
+                )
+            if reward is not None:
+                yield f"{reward.where}: beside a standalone rollout verl wants the reward in its own pool"
+        if reward is not None and not reward.is_on(roles.actor):
+            yield f"{reward.where}: verl gives a reward model all of the actor's GPUs or its own pool"
 
-    def _translate(self, manifest: Manifest, cast: Cast, reasons: list[str]) -> Translation:
-        reasons += _reasons(cast, self.options)
-        actor, rollout = shape_of(cast.actor), shape_of(cast.rollout)
-        if actor is None or rollout is None:
-            return Translation()
-        keys = {
-            **_pools(cast, actor, rollout, self.options),
-            **_training(cast, self.options),
-            **_rollout("actor_rollout_ref.rollout", cast.rollout),
-            **_reward(cast),
-        }
-        if cast.task.lifecycle.checkpoint_dir is not None:
-            keys |= {"trainer.resume_mode": "auto"}
+    def translate(self, roles: RoleMapping, nodes: tuple[NodeEntry, ...]) -> Translation:
+        """Write pools, layouts and engines as overrides."""
         engine = ("model_engine=megatron",) if self.options.engine == "megatron" else ()
+        values = {
+            **self._pools(roles),
+            **self._training(roles),
+            **_engine("actor_rollout_ref.rollout", roles.rollout),
+            **_reward(roles),
+        }
+        if (folder := roles.task.lifecycle.checkpoint_dir) is not None:
+            values |= {"trainer.resume_mode": "auto", "trainer.default_local_dir": hydra_text(folder)}
         return Translation(
-            arguments=(*engine, *(f"{key}={value}" for key, value in keys.items()), *_folder(cast)),
-            files={"topology.yaml": _topology(manifest, cast)},
+            (*engine, *assignments(values)),
+            files={"topology.yaml": _topology(roles, nodes)},
             notes=("topology.yaml says it in the form that RFC 7269 proposes; verl 0.9.1 does not read it.",),
-            least_cpus_per_gpu=_CPUS_PER_GPU,
         )
 
-
-EMITTER = Verl()
-
-
-def _reasons(cast: Cast, options: VerlOptions) -> Iterator[str]:
-    yield from colocated(cast, "verl", "reference", "critic")
-    allowed = "tp pp cp ep" if options.engine == "megatron" else "cp"
-    for part, role in cast.parts:
-        if part in ("actor", "reference", "critic"):
-            yield from only(cast.where(role), role.layout, allowed, f"verl with {options.engine}")
-        else:
-            yield from only(cast.where(role), role.layout, "tp ep", "verl")
-            yield from _experts(cast.where(role), role.layout)
-    if not cast.shared:
-        yield from _separate(cast)
-    if cast.reward is not None and not _own_pool(cast) and _gpus(cast.reward) != _gpus(cast.actor):
-        yield f"{cast.where(cast.reward)}: verl gives a reward model all of the actor's GPUs or its own pool"
-
-
-def _separate(cast: Cast) -> Iterator[str]:
-    if _gpus(cast.actor) & _gpus(cast.rollout):
-        yield f"{cast.where(cast.rollout)}: verl has the rollout on all of the actor's GPUs or on none"
-    if not cast.asynchronous:
-        yield f"{cast.task.id}: verl runs a standalone rollout only asynchronously, the plan is synchronous"
-    if cast.reward is not None and not _own_pool(cast):
-        yield f"{cast.where(cast.reward)}: beside a standalone rollout verl wants the reward in its own pool"
-
-
-def _experts(where: str, layout: Degrees | None) -> Iterator[str]:
-    if layout is not None and layout.ep not in (1, layout.tp):
-        yield f"{where}: verl wants ep = tp·dp of an engine, here {layout.tp}, and the layout has {layout.ep}"
-
-
-def _gpus(role: RoleEntry) -> set[tuple[str, int]]:
-    return {(member.node, gpu) for member in role.members for gpu in member.gpus}
-
-
-def _own_pool(cast: Cast) -> bool:
-    taken = _gpus(cast.actor) | _gpus(cast.rollout)
-    return cast.reward is not None and not _gpus(cast.reward) & taken
-
-
-def _pools(cast: Cast, actor: Shape, rollout: Shape, options: VerlOptions) -> dict[str, object]:
-    keys: dict[str, object] = {
-        "trainer.nnodes": len(actor.nodes),
-        "trainer.n_gpus_per_node": actor.per_node,
-        "trainer.use_v1": "true",
-    }
-    free = "true" if cast.rollout.memory_mode == "sleep" else "false"
-    if cast.shared:
-        mode = "colocate_async" if cast.asynchronous else "sync"
-        keys |= {"trainer.v1.trainer_mode": mode, "actor_rollout_ref.rollout.free_cache_engine": free}
-    else:
-        keys |= {
-            "trainer.v1.trainer_mode": "separate_async",
-            # Else verl puts rollout replicas on the actor's GPUs as well.
-            "actor_rollout_ref.hybrid_engine": "false",
-            "actor_rollout_ref.rollout.nnodes": len(rollout.nodes),
-            "actor_rollout_ref.rollout.n_gpus_per_node": rollout.per_node,
-            "actor_rollout_ref.rollout.checkpoint_engine.backend": options.checkpoint_engine,
+    def _pools(self, roles: RoleMapping) -> dict[str, object]:
+        home = "actor_rollout_ref"
+        values: dict[str, object] = {
+            "trainer.nnodes": len(roles.actor.nodes),
+            "trainer.n_gpus_per_node": roles.actor.per_node,
+            "trainer.use_v1": "true",
         }
-    if cast.asynchronous:
-        keys["trainer.v1.sampler.max_off_policy_threshold"] = cast.task.coupling.staleness_steps
-    return keys
-
-
-def _training(cast: Cast, options: VerlOptions) -> dict[str, object]:
-    keys: dict[str, object] = {}
-    homes = {
-        "actor": "actor_rollout_ref.actor",
-        "reference": "actor_rollout_ref.ref",
-        "critic": "critic",
-    }
-    for part, role in cast.parts:
-        if part not in homes or role.layout is None:
-            continue
-        if options.engine == "megatron":
-            for name, key in _MEGATRON.items():
-                keys[f"{homes[part]}.megatron.{key}"] = getattr(role.layout, name)
+        if roles.shared:
+            asleep = roles.rollout.role.memory_mode == "sleep"
+            values |= {
+                "trainer.v1.trainer_mode": "colocate_async" if roles.asynchronous else "sync",
+                f"{home}.rollout.free_cache_engine": str(asleep).lower(),
+            }
         else:
-            keys[f"{homes[part]}.ulysses_sequence_parallel_size"] = role.layout.cp
-    return keys
+            values |= {
+                "trainer.v1.trainer_mode": "separate_async",
+                # Else verl puts rollout replicas on the actor's GPUs as well.
+                f"{home}.hybrid_engine": "false",
+                f"{home}.rollout.nnodes": len(roles.rollout.nodes),
+                f"{home}.rollout.n_gpus_per_node": roles.rollout.per_node,
+                f"{home}.rollout.checkpoint_engine.backend": self.options.checkpoint_engine,
+            }
+        if roles.asynchronous:
+            values["trainer.v1.sampler.max_off_policy_threshold"] = roles.task.coupling.staleness_steps
+        return values
+
+    def _training(self, roles: RoleMapping) -> dict[str, object]:
+        values: dict[str, object] = {}
+        for part in roles.parts:
+            home = _HOMES.get(part.name)
+            if home is not None and self.options.engine == "megatron":
+                values |= megatron_degrees(part.layout, f"{home}.megatron.")
+            elif home is not None:
+                values[f"{home}.ulysses_sequence_parallel_size"] = part.layout.cp
+        return values
 
 
-def _rollout(home: str, role: RoleEntry) -> dict[str, object]:
-    tp, ep = (1, 1) if role.layout is None else (role.layout.tp, role.layout.ep)
+EMITTER = Verl("verl", ("0.9.1",), TASK_GPUS, VerlOptions())
+
+
+def _has_own_pool(roles: RoleMapping) -> bool:
+    """Whether a reward model has GPUs for itself."""
+    reward = roles.reward
+    return reward is not None and not reward.meets(roles.actor) and not reward.meets(roles.rollout)
+
+
+def _engine(home: str, part: Part) -> dict[str, object]:
     return {
-        f"{home}.tensor_model_parallel_size": tp,
+        f"{home}.tensor_model_parallel_size": part.layout.tp,
         f"{home}.data_parallel_size": 1,
-        f"{home}.expert_parallel_size": ep,
+        f"{home}.expert_parallel_size": part.layout.ep,
     }
 
 
-def _reward(cast: Cast) -> dict[str, object]:
-    shape = None if cast.reward is None else shape_of(cast.reward)
-    if cast.reward is None or shape is None:
-        return {"reward.reward_model.enable_resource_pool": "false"}
-    keys: dict[str, object] = {"reward.reward_model.enable_resource_pool": str(_own_pool(cast)).lower()}
-    if _own_pool(cast):
-        keys["reward.reward_model.nnodes"] = len(shape.nodes)
-        keys["reward.reward_model.n_gpus_per_node"] = shape.per_node
-    return keys | _rollout("reward.reward_model.rollout", cast.reward)
+def _reward(roles: RoleMapping) -> dict[str, object]:
+    home, own_pool = "reward.reward_model", _has_own_pool(roles)
+    values: dict[str, object] = {f"{home}.enable_resource_pool": str(own_pool).lower()}
+    if roles.reward is None:
+        return values
+    if own_pool:
+        values[f"{home}.nnodes"] = len(roles.reward.nodes)
+        values[f"{home}.n_gpus_per_node"] = roles.reward.per_node
+    return values | _engine(f"{home}.rollout", roles.reward)
 
 
-def _folder(cast: Cast) -> tuple[str, ...]:
-    """Name the checkpoint folder."""
-    folder = cast.task.lifecycle.checkpoint_dir
-    return () if folder is None else (f"trainer.default_local_dir={hydra_text(folder)}",)
-
-
-def _topology(manifest: Manifest, cast: Cast) -> str:
-    nodes = task_nodes(manifest, cast.task)
-    homes = {
-        "actor": "actor_rollout_ref",
-        "rollout": "actor_rollout_ref",
-        "reference": "actor_rollout_ref",
-        "critic": "critic",
-        "reward": "reward",
-    }
-    pools: dict[frozenset[tuple[str, int]], str] = {}
+def _topology(roles: RoleMapping, nodes: tuple[NodeEntry, ...]) -> str:
+    cluster = f"{roles.task.id}-g{roles.task.generation}"
+    names: dict[frozenset[tuple[str, int]], str] = {}
+    pools: dict[str, object] = {}
     models = []
-    for part, role in cast.parts:
-        pool = pools.setdefault(frozenset(_gpus(role)), f"{part}_pool")
-        worker = "ref" if part == "reference" else part
-        models.append({"name": role.id, "worker": worker, "config_key": homes[part], "resource_pool": pool})
-    shapes = {pools[frozenset(_gpus(role))]: shape_of(role) for _, role in cast.parts}
-    cluster = f"{cast.task.id}-g{cast.task.generation}"
-    per_node = max(
-        len({gpu for role in cast.task.roles for at, gpu in _gpus(role) if at == node.id}) for node in nodes
-    )
+    for part in roles.parts:
+        name = names.setdefault(part.gpus, f"{part.name}_pool")
+        pools[name] = {
+            "name": name,
+            "cluster": cluster,
+            "nnodes": len(part.nodes),
+            "n_gpus_per_node": part.per_node,
+        }
+        models.append(
+            {
+                "name": part.role.id,
+                "worker": "ref" if part.name == "reference" else part.name,
+                "config_key": _CONFIG_KEYS.get(part.name, "actor_rollout_ref"),
+                "resource_pool": name,
+            }
+        )
+    per_node = max(len(roles.task.gpus_on(node.id)) for node in nodes)
     return to_yaml(
         ("The topology block of verl-project/verl issue 7269, an open proposal.",),
         {
             "topology": {
                 "clusters": [{"name": cluster, "nnodes": len(nodes), "n_gpus_per_node": per_node}],
-                "device_pools": [
-                    {
-                        "name": name,
-                        "cluster": cluster,
-                        "nnodes": len(shape.nodes),
-                        "n_gpus_per_node": shape.per_node,
-                    }
-                    for name, shape in shapes.items()
-                    if shape is not None
-                ],
+                "device_pools": list(pools.values()),
                 "models": models,
             }
         },

@@ -5,6 +5,7 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import yaml
 from libra_plan.planner.launchers.agents import AgentOptions
 from libra_plan.planner.launchers.check import require_sound
 from libra_plan.planner.launchers.document import read_manifest
-from libra_plan.planner.launchers.torchrun import Torchrun
+from libra_plan.planner.launchers.torchrun import EMITTER
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "two_tasks"
 PLANS = sorted((EXAMPLE / "h200" / "plans").glob("*/*/manifest.json"))
@@ -53,7 +54,7 @@ def test_what_runs_on_the_gpus_is_what_the_manifest_says(path: Path) -> None:
     """Scripts edited by hand would measure another plan than the predicted one."""
     manifest = read_manifest(path)
     require_sound(manifest)
-    emitted = Torchrun(AgentOptions(program=PROGRAM)).emit(manifest)
+    emitted = replace(EMITTER, options=AgentOptions(program=PROGRAM)).emit(manifest)
     scripts = {Path(name).parent.name: text for name, text in emitted.items() if name.endswith(".sh")}
     assert {script.stem: script.read_text() for script in path.parent.glob("*.sh")} == scripts
     predicted = json.loads((path.parent / "predicted.json").read_text())

@@ -4,30 +4,30 @@ from __future__ import annotations
 
 import plans
 import pytest
+from msgspec.structs import asdict
 
 from libra_plan.errors import ManifestError
 from libra_plan.planner.launchers.base import (
     Ability,
+    Emitter,
     LauncherRefusal,
-    check_abilities,
+    Options,
     configured,
     emitters,
     find_emitter,
-    options_of,
     refusal,
 )
 
 
-class CountsOnly:
-    """A launcher that takes numbers of GPUs, like many: no ids, no sharing."""
+class Nothing(Emitter):
+    """A launcher that starts nothing, so that only its abilities count."""
 
-    name = "counts-only"
-    abilities = frozenset({Ability.MULTI_NODE, Ability.CPU_ROLES})
-    versions = ("1",)
-
-    def emit(self, manifest):
-        check_abilities(self, manifest)
+    def files(self, picked):
         return {}
+
+
+def emitting(*abilities):
+    return Nothing("nothing", ("1",), frozenset(abilities), Options())
 
 
 def test_torchrun_is_found_by_name():
@@ -45,7 +45,7 @@ def test_an_unknown_launcher_names_the_known_ones():
 def test_everything_that_cannot_be_said_is_listed():
     """Never an approximation: the user sees all that stands in the way at once."""
     with pytest.raises(ManifestError) as caught:
-        CountsOnly().emit(plans.colocated())
+        emitting(Ability.MULTI_NODE, Ability.CPU_ROLES).emit(plans.colocated())
     roles = "ppo/actor, ppo/rollout, ppo/reference"
     assert f"{roles}: exact GPUs" in caught.value.got
     assert f"{roles}: roles that share GPUs" in caught.value.got
@@ -53,12 +53,9 @@ def test_everything_that_cannot_be_said_is_listed():
 
 def test_what_is_not_asked_for_is_not_refused():
     """A launcher without an ability still serves manifests that do not need it."""
-
-    class NoSharing(CountsOnly):
-        abilities = frozenset(Ability) - {Ability.SHARED_GPUS, Ability.UNEQUAL_NODES}
-
-    assert NoSharing().emit(plans.two_nodes()) == {}
-    assert NoSharing().emit(plans.single_node()) == {}
+    emitter = emitting(*(frozenset(Ability) - {Ability.SHARED_GPUS, Ability.UNEQUAL_NODES}))
+    assert emitter.emit(plans.two_nodes()) == {}
+    assert emitter.emit(plans.single_node()) == {}
 
 
 def test_a_cause_is_told_once_with_all_its_places():
@@ -77,7 +74,7 @@ def test_options_are_set_from_texts():
         "shutdown_timeout": "true",
         "rendezvous_timeout_s": "60",
     }
-    assert options_of(configured(find_emitter("torchrun"), given)) == {
+    assert asdict(configured(find_emitter("torchrun"), given).options) == {
         "program": ("python", "-m", "torch.distributed.run"),
         "addresses": {"t/a": "10.0.0.1", "t/b": "10.0.0.2"},
         "shutdown_timeout": True,

@@ -6,9 +6,10 @@ import golden
 import launch_cases
 import plans
 import pytest
+from msgspec.structs import asdict
 
 from libra_plan.errors import ManifestError
-from libra_plan.planner.launchers.base import Ability, LauncherRefusal, configured, find_emitter, options_of
+from libra_plan.planner.launchers.base import Ability, LauncherRefusal, configured, find_emitter
 
 EMITTERS = golden.golden_emitters()
 
@@ -43,7 +44,7 @@ def test_an_unknown_option_names_the_known_ones(name):
     """A misspelt option must not be dropped in silence."""
     with pytest.raises(ManifestError) as caught:
         configured(find_emitter(name), {"colour": "red"})
-    assert all(key in caught.value.allowed for key in options_of(find_emitter(name)))
+    assert all(key in caught.value.allowed for key in asdict(find_emitter(name).options))
 
 
 def test_an_option_of_a_wrong_type_is_refused():
@@ -52,10 +53,10 @@ def test_an_option_of_a_wrong_type_is_refused():
         configured(find_emitter("ray"), {"port_base": "many"})
     with pytest.raises(ManifestError, match="wrong value"):
         configured(find_emitter("slurm"), {"partition": "a b; touch gone"})
-    assert options_of(configured(find_emitter("ray"), {"port_base": "12000"}))["port_base"] == 12_000
+    assert asdict(configured(find_emitter("ray"), {"port_base": "12000"}).options)["port_base"] == 12_000
 
 
-@pytest.mark.parametrize("name", [name for name in EMITTERS if "tasks" in options_of(EMITTERS[name])])
+@pytest.mark.parametrize("name", [name for name in EMITTERS if "tasks" in asdict(EMITTERS[name].options)])
 def test_tasks_can_be_picked_and_a_wrong_one_is_refused(name):
     """A manifest holds tasks of several frameworks, each for its own emitter."""
     emitter = configured(EMITTERS[name], {"tasks": "third"})

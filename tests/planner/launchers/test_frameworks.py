@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from libra_plan.errors import ManifestError
 from libra_plan.planner.launchers.base import configured, find_emitter
-from libra_plan.planner.launchers.role_mapping import cast_of
+from libra_plan.planner.launchers.role_mapping import map_roles
 from libra_plan.planner.plan import MemoryMode
 from libra_plan.profiles.schema import LifecycleSpec
 
@@ -126,9 +126,9 @@ def test_verl_composes_what_it_is_given(engine):
         for files, task in emitted("verl", engine=engine):
             words = arguments(files, task.id, "verl")
             config = hydra.compose("ppo_trainer", overrides=words)
-            cast = cast_of(task, "verl", [])
+            roles = map_roles(task, "verl", [])
             pool = config.trainer.nnodes * config.trainer.n_gpus_per_node
-            assert pool == sum(len(member.gpus) for member in cast.actor.members)
+            assert pool == sum(len(member.gpus) for member in roles.actor.role.members)
             if task.lifecycle.checkpoint_dir is not None:
                 assert config.trainer.default_local_dir == task.lifecycle.checkpoint_dir
 
@@ -187,7 +187,7 @@ def test_engines_that_straddle_nodes_unevenly_are_refused():
     role = plans.role("rollout", replicas, tp=4)
     manifest = plans.manifest_of(plans.cluster(5, 3), plans.running("t", [role]), coupling=launch_cases.ASYNC)
     reasons = []
-    assert cast_of(manifest.spec.tasks[0], "verl", reasons) is None
+    assert map_roles(manifest.spec.tasks[0], "verl", reasons) is None
     assert any("t/rollout" in reason for reason in reasons)
 
 

@@ -10,6 +10,7 @@ import os
 import shlex
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import plans
@@ -19,7 +20,7 @@ from hypothesis import strategies as st
 
 from libra_plan.errors import ManifestError
 from libra_plan.planner.launchers.agents import AgentOptions, agents_of
-from libra_plan.planner.launchers.torchrun import EMITTER, Torchrun
+from libra_plan.planner.launchers.torchrun import EMITTER
 from libra_plan.planner.plan import CpuShare
 from libra_plan.profiles.schema import LifecycleSpec
 
@@ -238,7 +239,7 @@ def test_the_grace_goes_by_environment_and_by_flag_only_where_it_exists():
     assert newer.argv[newer.argv.index("--shutdown-timeout") + 1] == "46"
     assert (
         "--shutdown-timeout 46"
-        in Torchrun(AgentOptions(shutdown_timeout=True)).emit(manifest)["t/train/n0.sh"]
+        in replace(EMITTER, options=AgentOptions(shutdown_timeout=True)).emit(manifest)["t/train/n0.sh"]
     )
 
 

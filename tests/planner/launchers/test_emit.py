@@ -7,7 +7,7 @@ import json
 import pytest
 
 from libra_plan.errors import ManifestError
-from libra_plan.planner.launchers.emitted import INDEX, write_emitted
+from libra_plan.planner.launchers.emit import INDEX, write_emitted
 
 OLD = {"README.md": "one\n", "a/actor/n0.sh": "1\n", "a/actor/n1.sh": "1\n", "b/train/n1.sh": "1\n"}
 NEW = {"README.md": "two\n", "a/actor/n0.sh": "2\n"}
