@@ -32,9 +32,8 @@ from handover_cases import Case, Placement, case
 
 from libra_plan.planner.launchers.manifest import Manifest
 from libra_plan.planner.runtime.apply import apply, resume
-from libra_plan.planner.runtime.goal import Deadlines
-from libra_plan.planner.runtime.journal import JOURNAL, Journal, read_journal
-from libra_plan.planner.runtime.records import Entry, Record
+from libra_plan.planner.runtime.journal import JOURNAL, Entry, Record, RunJournal, read_journal
+from libra_plan.planner.runtime.supervisor import Deadlines
 
 SHAPES: tuple[Placement, ...] = (
     {"a": {"actor": [0, 1], "rollout": [2]}, "b": {"actor": [3]}, "still": {"rollout": [5]}},
@@ -49,7 +48,7 @@ SHAPES: tuple[Placement, ...] = (
 KINDS = ("good", "good", "good", "good", "dies", "deaf")
 QUICK = Deadlines(checkpoint_s=1.0, memory_s=5.0, window_s=10.0, ready_s=20.0)
 LONGEST_S = 1.0
-APPEND = Journal.append
+APPEND = RunJournal.append
 
 
 @dataclass
@@ -65,15 +64,15 @@ class Tally:
 
 
 class Doomed:
-    """Stand in for `Journal.append`: it kills its own process before or after the k-th record."""
+    """Stand in for `RunJournal.append`: it kills its own process before or after the k-th record."""
 
     def __init__(self, at: int, after: bool) -> None:
         self.left, self.after = at, after
 
-    def method(self) -> Callable[[Journal, Record], Entry]:
+    def method(self) -> Callable[[RunJournal, Record], Entry]:
         """Give the function to put in the method's place."""
 
-        def append(journal: Journal, record: Record) -> Entry:
+        def append(journal: RunJournal, record: Record) -> Entry:
             self.left -= 1
             if self.left < 0 and not self.after:
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -106,7 +105,7 @@ def killed(where: Case, manifest: Manifest, delay_s: float | None, doom: Doomed 
         status = 1
         try:
             if doom is not None:
-                Journal.append = doom.method()  # type: ignore[method-assign]
+                RunJournal.append = doom.method()  # type: ignore[method-assign]
             supervise(where, manifest)
             status = 0
         finally:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from libra_plan.errors import ManifestError, Where, few
+from libra_plan.errors import ManifestError, Where, few, writing
 from libra_plan.planner.launchers.base import configured, emitters, find_emitter
 from libra_plan.planner.launchers.check import require_sound
 from libra_plan.planner.launchers.manifest import Manifest
@@ -94,6 +94,8 @@ def emit(
     ------
     ManifestError
         If the launcher or an option is unknown, the manifest is not sound, or a file in `out` was changed.
+    InputError
+        If `out` cannot be written to.
     LauncherRefusal
         If the launcher cannot express the manifest; it lists every cause.
 
@@ -107,7 +109,9 @@ def emit(
     files = emitter.emit(manifest)
     if out is None:
         return Emitted(files)
-    return write_emitted(Path(out), files, launcher=launcher, manifest_digest=manifest.metadata.digest)
+    folder = Path(out)
+    with writing(folder):
+        return write_emitted(folder, files, launcher=launcher, manifest_digest=manifest.metadata.digest)
 
 
 def write_emitted(folder: Path, files: Mapping[str, str], *, launcher: str, manifest_digest: str) -> Emitted:

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from libra_plan.planner.launchers.manifest import Lifecycle
-from libra_plan.planner.runtime.records import Ordered
+from libra_plan.planner.runtime.journal import Ordered
 from libra_plan.planner.runtime.worker import REQUEST, Complete, latest_complete
 from libra_plan.profiles.durable import write_atomically
 

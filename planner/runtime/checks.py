@@ -9,8 +9,8 @@ from libra_plan.errors import LaunchError
 from libra_plan.planner.launchers.manifest import Manifest, TaskEntry, Transition
 from libra_plan.planner.launchers.tasks import runs_on_as
 from libra_plan.planner.runtime.checkpoints import newest
-from libra_plan.planner.runtime.goal import Goal
-from libra_plan.planner.runtime.state import State
+from libra_plan.planner.runtime.moves import Goal
+from libra_plan.planner.runtime.state import RunState
 
 __all__ = ["refuse_elsewhere", "refuse_open", "refuse_stale", "refuse_unsafe"]
 
@@ -20,7 +20,7 @@ _FROM_WHAT_RUNS = (
 )
 
 
-def refuse_open(state: State) -> None:
+def refuse_open(state: RunState) -> None:
     """Refuse to begin while another hand-over is unfinished."""
     if state.open:
         target = "nothing" if state.target is None else state.target[:19]
@@ -31,7 +31,7 @@ def refuse_open(state: State) -> None:
         )
 
 
-def refuse_stale(state: State, running: Manifest | None, new: Manifest, *, first: bool) -> None:
+def refuse_stale(state: RunState, running: Manifest | None, new: Manifest, *, first: bool) -> None:
     """Refuse a manifest of another cluster, or one that is older than what runs."""
     if first and (running is not None or state.processes):
         generation = "what is left" if running is None else f"generation {running.metadata.generation}"
@@ -69,7 +69,7 @@ def refuse_stale(state: State, running: Manifest | None, new: Manifest, *, first
         )
 
 
-def refuse_elsewhere(state: State, here: str, *, force: bool) -> None:
+def refuse_elsewhere(state: RunState, here: str, *, force: bool) -> None:
     """Refuse to act on another host than the one where roles run, for they cannot be seen from here."""
     others = {one.host for one in state.processes if one.host not in (None, here)}
     if others and not force:
@@ -82,7 +82,7 @@ def refuse_elsewhere(state: State, here: str, *, force: bool) -> None:
 
 
 def refuse_unsafe(
-    state: State,
+    state: RunState,
     before: Manifest | None,
     target: Manifest | None,
     goal: Goal,
@@ -123,7 +123,7 @@ def _nodes(task: TaskEntry) -> set[str]:
     return ranks | {share.node for role in task.roles if role.command for share in role.cpu}
 
 
-def _unsaved(state: State, steps: Iterable[Transition]) -> Iterator[str]:
+def _unsaved(state: RunState, steps: Iterable[Transition]) -> Iterator[str]:
     """A033: a task that trains is stopped only after it has saved."""
     for task in dict.fromkeys(step.task for step in steps):
         for one in state.of(task):
@@ -134,7 +134,7 @@ def _unsaved(state: State, steps: Iterable[Transition]) -> Iterator[str]:
                 )
 
 
-def _resharding(state: State, goal: Goal, tasks: Iterable[str]) -> Iterator[str]:
+def _resharding(state: RunState, goal: Goal, tasks: Iterable[str]) -> Iterator[str]:
     """A034: a checkpoint of so many ranks loads on as many, unless the task declares otherwise."""
     for (task, role), agent in goal.agents.items():
         if task not in tasks or (task, role) not in goal.trains:

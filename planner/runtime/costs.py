@@ -1,22 +1,33 @@
-"""From a journal's times and the roles' reports to what a move cost."""
+"""What moves cost: measured from a journal and the roles' reports, and forecast before a hand-over."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
-from libra_plan.planner.launchers.manifest import NodeEntry, Transition
+from libra_plan.errors import ProfileError
+from libra_plan.planner.launchers.manifest import Manifest, NodeEntry, Transition
 from libra_plan.planner.runtime.checkpoints import marks_of
-from libra_plan.planner.runtime.state import Process, State
-from libra_plan.profiles.switch_costs import RoleSwitch, SwitchRecord
+from libra_plan.planner.runtime.state import Process, RunState
+from libra_plan.profiles.catalog import load_switching, shipped_folder
+from libra_plan.profiles.switch_costs import (
+    RoleSwitch,
+    SwitchPrice,
+    SwitchRecord,
+    read_switch_costs,
+    switch_prices,
+)
 
-__all__ = ["append_costs", "costs_of"]
+__all__ = ["StepForecast", "append_costs", "costs_of", "forecasts", "known_prices"]
 
 
-def costs_of(state: State, steps: Iterable[Transition], node: NodeEntry, at: str) -> tuple[SwitchRecord, ...]:
+def costs_of(
+    state: RunState, steps: Iterable[Transition], node: NodeEntry, at: str
+) -> tuple[SwitchRecord, ...]:
     """List what each task that these steps moved has cost.
 
     Times come from the journal, which counts them across supervisors, and are None where the host
@@ -29,7 +40,7 @@ def costs_of(state: State, steps: Iterable[Transition], node: NodeEntry, at: str
     return tuple(_record(state, task, moved, node, at) for task, moved in by_task.items())
 
 
-def _record(state: State, task: str, steps: list[Transition], node: NodeEntry, at: str) -> SwitchRecord:
+def _record(state: RunState, task: str, steps: list[Transition], node: NodeEntry, at: str) -> SwitchRecord:
     times = state.timeline.get(task, {})
     saved = state.saves.get(task)
     checkpoint_s = _between(times.get("ordered"), times.get("saved"))
@@ -81,7 +92,7 @@ def _role(process: Process) -> RoleSwitch:
 
 
 def _between(first: float | None, then: float | None) -> float | None:
-    """Give the seconds from one to the other; None when one is unknown or the clock began again."""
+    """Return the seconds from one to the other; None when one is unknown or the clock began again."""
     return None if first is None or then is None or then < first else then - first
 
 
@@ -103,3 +114,72 @@ def append_costs(path: Path, records: Iterable[SwitchRecord]) -> None:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
+
+
+@dataclass(frozen=True)
+class StepForecast:
+    """One step with the seconds of work it should cost.
+
+    Origin `measured`: the 90th percentile of the task's recorded moves. `assumed`: the start of
+    ranks alone, as given for the GPU class, so at least that. None: nothing is known.
+    """
+
+    step: str
+    task: str
+    action: str
+    gpus_before: int
+    gpus_after: int
+    after: tuple[str, ...]
+    seconds: float | None
+    origin: str | None
+
+
+def known_prices(
+    stores: Iterable[Path], notes: Callable[[str], None]
+) -> tuple[dict[str, SwitchPrice], dict[str, float]]:
+    """Read what moves of tasks cost by the records in the stores, and the given starts (s) of GPU classes."""
+    records: list[SwitchRecord] = []
+    for store in stores:
+        try:
+            records += read_switch_costs(store) if store.exists() else []
+        except ProfileError as problem:  # the moves are what counts here, whatever is known of their price
+            notes(f"warning: {problem.message}")
+    given = [load_switching(path)[0] for path in sorted(shipped_folder().glob("*/switching.yaml"))]
+    return switch_prices(records), {each.gpu_class: each.start_s.p90 for each in given}
+
+
+def forecasts(
+    steps: Iterable[Transition],
+    manifest: Manifest | None,
+    prices: Mapping[str, SwitchPrice],
+    start_s: Mapping[str, float],
+) -> tuple[StepForecast, ...]:
+    """Forecast steps from recorded moves by task, or from given starts (s) by GPU class."""
+    classes = _classes(manifest)
+    found = []
+    for step in steps:
+        seconds: float | None = None
+        origin = None
+        gpu_class = classes.get(step.task, "")
+        if step.action == "keep":
+            seconds = 0.0
+        elif step.action in ("resize", "move") and step.task in prices:
+            seconds, origin = prices[step.task].p90_s, "measured"
+        elif step.action != "stop" and gpu_class in start_s:
+            seconds, origin = start_s[gpu_class], "assumed"
+        counts = (step.gpus_before, step.gpus_after)
+        found.append(StepForecast(step.id, step.task, step.action, *counts, step.after, seconds, origin))
+    return tuple(found)
+
+
+def _classes(manifest: Manifest | None) -> dict[str, str]:
+    """Name a GPU class of every task that has GPUs."""
+    if manifest is None:
+        return {}
+    known = {f"{node.id}:{gpu.index}": gpu.gpu_class for node in manifest.spec.nodes for gpu in node.gpus}
+    return {
+        task.id: known[f"{node}:{gpu}"]
+        for task in manifest.spec.tasks
+        for role in task.roles
+        for node, gpu in role.ranks
+    }

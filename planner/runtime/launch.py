@@ -20,13 +20,15 @@ from pathlib import Path
 import msgspec
 import psutil
 
-from libra_plan.errors import InputError, LaunchError, few
+from libra_plan.errors import InputError, LaunchError, few, writing
 from libra_plan.planner.launchers.agents import Agent, AgentOptions, agents_of
 from libra_plan.planner.launchers.check import require_sound
-from libra_plan.planner.launchers.manifest import Lifecycle, Manifest
-from libra_plan.planner.launchers.store import lock_folder
-from libra_plan.planner.runtime import host
-from libra_plan.planner.runtime.host import AgentState, GpuCheck, GpuReport, LaunchState
+from libra_plan.planner.launchers.manifest import Manifest
+from libra_plan.planner.launchers.store import lock_folder, manifest_of_run
+from libra_plan.planner.runtime import gpus, host, processes
+from libra_plan.planner.runtime.apply import RUN_FOLDER
+from libra_plan.planner.runtime.gpus import GpuReport
+from libra_plan.planner.runtime.host import AgentState, LaunchState
 from libra_plan.planner.runtime.journal import read_journal
 from libra_plan.planner.runtime.state import state_of
 
@@ -52,7 +54,7 @@ class AgentExit:
 
     @property
     def outcome(self) -> str:
-        """Say in words how it ended; a role that never ran has no status."""
+        """How it ended, in words; a role that never ran has no status."""
         if self.status is None:
             return self.note or _NEVER
         if self.note == _STOPPED:
@@ -85,56 +87,115 @@ class LaunchReport:
 
     @property
     def succeeded(self) -> bool:
-        """Say whether every agent ended with status 0 and nothing is left."""
+        """Whether every agent ended with status 0 and nothing is left."""
         return not self.survivors and all(one.status == 0 for one in self.exits)
 
     @property
     def stopped_as_asked(self) -> bool:
-        """Say whether a signal ended it, every role within its grace, and none had failed."""
+        """Whether a signal ended it, every role within its grace, and none had failed."""
         stopped = all(one.note in (_STOPPED, _NEVER) or one.status == 0 for one in self.exits)
         return self.interrupted is not None and not self.survivors and stopped
 
+    def require_success(self, folder: Path = RUN_FOLDER) -> None:
+        """Raise a LaunchError that names the roles that did not end well; their logs are in the folder."""
+        if not self.succeeded:
+            failed = [f"{one.task}/{one.role} {one.outcome}" for one in self.exits if one.status != 0]
+            raise LaunchError(
+                "not every role ended well",
+                got=", ".join(failed) or f"{len(self.survivors)} survivors",
+                way_out=f"see the logs in {folder / 'logs'}",
+            )
+
 
 def launch(
-    manifest: Manifest,
+    run: Manifest | Path | str,
     *,
     node: str | None = None,
     tasks: Sequence[str] | None = None,
     dry_run: bool = True,
-    folder: Path = Path("libra-plan-run"),
-    check_gpus: GpuCheck = host.gpus_unknown,
+    folder: Path = RUN_FOLDER,
+    check_gpus: gpus.GpuCheck = gpus.gpus_free,
     allow_unknown_gpus: bool = False,
     options: AgentOptions | None = None,
     environment: Mapping[str, str] | None = None,
     clock: Callable[[], float] = time.monotonic,
     tell: Tell = lambda _: None,
 ) -> LaunchReport:
-    """Start the agents of a manifest on one node and wait until all have ended.
+    """Start the roles of a manifest on one node and wait until all have ended.
 
-    `node` is the one this host is (found by name or address unless given), `tasks` limits what is
-    started, `folder` takes logs and the record of processes. `check_gpus` says which GPUs are
-    free; unknown ones are refused unless `allow_unknown_gpus`. When a role fails, the others of its
-    task are stopped with the task's stop signal and grace; SIGINT, SIGTERM and SIGHUP stop all so.
-    `tell` hears of every agent when it was started and when it has ended.
+    When a role fails, the others of its task are stopped with the task's stop signal and grace;
+    SIGINT, SIGTERM and SIGHUP stop all so. `apply(run, first=True)` starts roles that outlive the call.
+
+    Parameters
+    ----------
+    run
+        A manifest, its file, or the folder that `solve` wrote.
+    node
+        Which node of the manifest this host is; found by name or address unless given.
+    tasks
+        Only these tasks; all unless given.
+    dry_run
+        List what would be started and touch nothing.
+    folder
+        Folder for logs and the record of processes.
+    check_gpus
+        Function that reports which GPUs are free.
+    allow_unknown_gpus
+        Start though it is not known whether GPUs are free.
+    options
+        How torchrun is started.
+    environment
+        What roles inherit; that of this process unless given.
+    clock
+        Seconds that only grow.
+    tell
+        Function that hears of every role when it was started and when it has ended.
+
+    Returns
+    -------
+    LaunchReport
+        What was started and how it ended; `require_success` raises where a role did not end well.
+
+    Raises
+    ------
+    LaunchError
+        If GPUs, ports or programs are not to be had, or processes of an earlier launch still run.
+    LockedError
+        If another run is at work in the folder.
+    InputError
+        If the manifest, the node or a task is not to be used.
+
+    Examples
+    --------
+    >>> [agent.argv for agent in libra_plan.launch("run/").agents]  # doctest: +SKIP
     """
+    manifest = manifest_of_run(run)
     require_sound(manifest)
     here = host.this_node(manifest, node)
     agents = _chosen(manifest, here.id, tasks, options)
     if dry_run:
         return LaunchReport(here.id, agents)
     inherited = dict(os.environ if environment is None else environment)
-    folder.mkdir(parents=True, exist_ok=True)
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
     with lock_folder(folder):
         host.refuse_survivors(host.read_state(folder))
         _refuse_supervised(folder)
-        host.check_visible(here, agents, inherited)
-        reports = host.check_gpus_free(here, agents, check_gpus, allow_unknown=allow_unknown_gpus)
+        gpus.check_visible(here, agents, inherited)
+        reports = gpus.check_gpus_free(here, agents, check_gpus, allow_unknown=allow_unknown_gpus)
         host.check_ports_free(agents)
         host.check_programs(agents, inherited)
-        run = _Run(manifest, here.id, folder, inherited, clock, tell)
-        with host.hear_signals(run.interrupt):
-            run.go(agents)
-    return LaunchReport(here.id, agents, reports, tuple(run.exits), tuple(run.survivors), run.interrupted)
+        started = _ForegroundRun(manifest, here.id, folder, inherited, clock, tell)
+        with processes.hear_signals(started.interrupt):
+            started.go(agents)
+    return LaunchReport(
+        here.id,
+        agents,
+        reports,
+        tuple(started.exits),
+        tuple(started.survivors),
+        started.interrupted,
+    )
 
 
 def _chosen(
@@ -160,7 +221,7 @@ def _chosen(
 def _refuse_supervised(folder: Path) -> None:
     """Refuse to start beside roles that a supervisor of this folder started."""
     state = state_of(read_journal(folder))
-    if state.open or (state.launch_id and host.marked_processes(state.launch_id)):
+    if state.open or (state.launch_id and processes.marked_processes(state.launch_id)):
         raise LaunchError(
             "roles of this folder run under a supervisor",
             got=folder,
@@ -176,7 +237,7 @@ class _Running:
 
 
 @dataclass
-class _Run:
+class _ForegroundRun:
     """The agents of one launch while they run."""
 
     manifest: Manifest
@@ -193,8 +254,7 @@ class _Run:
 
     def __post_init__(self) -> None:
         own = psutil.Process()
-        self.lifecycles: dict[str, Lifecycle] = {task.id: task.lifecycle for task in self.manifest.spec.tasks}
-        self.generations = {task.id: task.generation for task in self.manifest.spec.tasks}
+        self.tasks = {task.id: task for task in self.manifest.spec.tasks}
         self.state = LaunchState(
             launch_id=f"{own.pid}-{own.create_time():.2f}-{self.clock():.6f}",
             manifest_digest=self.manifest.metadata.digest,
@@ -208,7 +268,7 @@ class _Run:
 
     @property
     def interrupted(self) -> str | None:
-        """Name the signal that ended the launch, if one did."""
+        """The signal that ended the launch, if one did."""
         return signal.Signals(self.signals[0]).name if self.signals else None
 
     def go(self, agents: Sequence[Agent]) -> None:
@@ -230,13 +290,17 @@ class _Run:
         if self.signals or agent.task in self.deadlines:
             self._add_exit(AgentExit(agent.task, agent.role, None, None, _NEVER))
             return
-        log = self.folder / "logs" / agent.task / agent.role / f"g{self.generations[agent.task]:06d}.log"
+        generation = self.tasks[agent.task].generation
+        log = processes.log_of(self.folder, agent, generation)
         log.parent.mkdir(parents=True, exist_ok=True)
         try:
             with log.open("ab") as output:
                 process = subprocess.Popen(
                     agent.argv,
-                    env={**host.role_environment(agent, self.inherited), host.MARK: self.state.launch_id},
+                    env={
+                        **processes.role_environment(agent, self.inherited),
+                        processes.MARK: self.state.launch_id,
+                    },
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,
@@ -253,9 +317,9 @@ class _Run:
         record = AgentState(
             task=agent.task,
             role=agent.role,
-            generation=self.generations[agent.task],
+            generation=generation,
             pid=process.pid,
-            start_time=host.start_time_of(process.pid) or 0.0,
+            start_time=processes.start_time_of(process.pid) or 0.0,
             log=str(log),
         )
         self.live.append(_Running(agent, process, record))
@@ -310,26 +374,17 @@ class _Run:
         """Send the task's stop signal, once, to its agents and to workers whose agent is gone."""
         if task in self.deadlines:
             return
-        lifecycle = self.lifecycles[task]
+        lifecycle = self.tasks[task].lifecycle
         number = signal.Signals[lifecycle.stop_signal]
         self.deadlines[task] = self.clock() + lifecycle.grace_s
         agents = [running.process for running in self.live if running.agent.task == task]
-        for orphan in self._orphans(task):
+        pids = {running.process.pid for running in self.live}
+        targets = processes.stop_targets(self.state.launch_id, task, pids)
+        for orphan in [one for one in targets if one.pid not in pids]:
             with suppress(psutil.Error):
                 orphan.send_signal(number)
         for process in agents:
             process.send_signal(number)
-
-    def _orphans(self, task: str) -> list[psutil.Process]:
-        """Find marked processes of a task that no live agent of ours will stop."""
-        cared_for = {running.process.pid for running in self.live}
-        found = []
-        for process in host.marked_processes(self.state.launch_id, task):
-            with suppress(psutil.Error):
-                above = {process.pid, *(parent.pid for parent in process.parents())}
-                if not above & cared_for:
-                    found.append(process)
-        return found
 
     def _is_late(self, task: str) -> bool:
         return task in self.deadlines and self.clock() >= self.deadlines[task]
@@ -338,7 +393,7 @@ class _Run:
         """Wait for what still runs, as long as its task's grace (a moment when it has none), then name it."""
         until = max(self.deadlines.values(), default=0.0)
         until = max(until, self.clock() + _SETTLE_S)
-        while left := host.marked_processes(self.state.launch_id):
+        while left := processes.marked_processes(self.state.launch_id):
             if self.clock() >= until or len(self.signals) > 1:
                 break
             time.sleep(_SCAN_S)

@@ -1,4 +1,4 @@
-"""What may be done now: a pure function from what is known to the next actions.
+"""What a hand-over leads to on a node, and what may be done next: pure functions of what is known.
 
 A task's GPUs count as held until all its processes are proven gone, so growth waits for the shrink.
 """
@@ -8,12 +8,24 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 
-from libra_plan.planner.launchers.manifest import Transition
+from libra_plan.planner.launchers.agents import Agent
+from libra_plan.planner.launchers.manifest import Lifecycle, Manifest, Transition
 from libra_plan.planner.launchers.transitions import Holding, transitions_between
-from libra_plan.planner.runtime.state import Process, State
+from libra_plan.planner.runtime.journal import Intent
+from libra_plan.planner.runtime.processes import log_of
+from libra_plan.planner.runtime.state import Process, RunState
 
-__all__ = ["Act", "Action", "WantedRole", "next_actions", "runs_as_wanted", "steps_to"]
+__all__ = [
+    "Act",
+    "Action",
+    "Goal",
+    "WantedRole",
+    "next_actions",
+    "runs_as_wanted",
+    "steps_to",
+]
 
 
 @dataclass(frozen=True)
@@ -26,6 +38,62 @@ class WantedRole:
 
 
 Wanted = Mapping[str, tuple[WantedRole, ...]]
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What a manifest wants on this node: its agents, and how their tasks are stopped.
+
+    `joint` are the sets of tasks that share GPUs.
+    """
+
+    agents: Mapping[tuple[str, str], Agent]
+    wanted: Wanted
+    generations: Mapping[str, int]
+    trains: frozenset[tuple[str, str]]
+    lifecycles: Mapping[str, Lifecycle]
+    joint: tuple[frozenset[str], ...] = ()
+
+    def partners(self, task: str) -> frozenset[str]:
+        """Return the tasks that share GPUs with a task, itself included."""
+        return frozenset({task}).union(*(group for group in self.joint if task in group))
+
+    def intent_of(self, agent: Agent, folder: Path, number: int) -> Intent:
+        """Describe a start before it happens; `number` counts the starts of the run in `folder`."""
+        generation = self.generations[agent.task]
+        return Intent(
+            start=number,
+            task=agent.task,
+            role=agent.role,
+            generation=generation,
+            gpus=tuple(f"{agent.node}:{gpu}" for gpu in agent.gpus),
+            trains=(agent.task, agent.role) in self.trains,
+            world_size=agent.world_size,
+            lifecycle=self.lifecycles[agent.task],
+            log=str(log_of(folder, agent, generation)),
+            progress=str(folder / "progress" / f"{number:06d}.jsonl"),
+        )
+
+    @staticmethod
+    def of(manifest: Manifest | None, agents: tuple[Agent, ...], node: str) -> Goal:
+        """Take from a manifest what belongs to a node; None wants nothing."""
+        tasks = () if manifest is None else manifest.spec.tasks
+        joint = () if manifest is None else manifest.spec.joint or ()
+        generations = {task.id: task.generation for task in tasks}
+        here = [agent for agent in agents if agent.node == node]
+        wanted: dict[str, list[WantedRole]] = {}
+        for agent in here:
+            gpus = tuple(f"{node}:{gpu}" for gpu in agent.gpus)
+            role = WantedRole(agent.role, generations[agent.task], gpus)
+            wanted.setdefault(agent.task, []).append(role)
+        return Goal(
+            {(agent.task, agent.role): agent for agent in here},
+            {task: tuple(roles) for task, roles in wanted.items()},
+            generations,
+            frozenset((task.id, role.id) for task in tasks for role in task.roles if role.trains),
+            {task.id: task.lifecycle for task in tasks},
+            tuple(frozenset(entry.tasks) for entry in joint),
+        )
 
 
 class Act(str, Enum):
@@ -49,7 +117,7 @@ class Action:
 
 
 def steps_to(
-    state: State,
+    state: RunState,
     wanted: Wanted,
     live: Collection[int],
     joint: Collection[frozenset[str]] = (),
@@ -74,7 +142,7 @@ def steps_to(
 
 
 def _holdings(
-    state: State, task: str, roles: tuple[WantedRole, ...] | None, kept: bool, joint: bool
+    state: RunState, task: str, roles: tuple[WantedRole, ...] | None, kept: bool, joint: bool
 ) -> Iterator[Holding]:
     processes = state.of(task)
     before = frozenset(gpu for process in processes for gpu in process.gpus) if processes else None
@@ -86,7 +154,7 @@ def _holdings(
         yield Holding(task, before, after, kept)
 
 
-def _is_kept(state: State, task: str, roles: tuple[WantedRole, ...], live: Collection[int]) -> bool:
+def _is_kept(state: RunState, task: str, roles: tuple[WantedRole, ...], live: Collection[int]) -> bool:
     if state.stop_of(task).stopping or not runs_as_wanted(state.of(task), roles):
         return False
     arrived = any(process.turn >= state.first_turn for process in state.of(task))
@@ -95,44 +163,32 @@ def _is_kept(state: State, task: str, roles: tuple[WantedRole, ...], live: Colle
 
 
 def runs_as_wanted(processes: tuple[Process, ...], roles: tuple[WantedRole, ...]) -> bool:
-    """Say whether these are the processes that a plan wants, one for one."""
+    """Whether these are the processes that a plan wants, one for one."""
     have = sorted((one.role, one.generation, one.gpus) for one in processes)
     return have == sorted((one.role, one.generation, one.gpus) for one in roles)
 
 
-def next_actions(state: State, wanted: Wanted, live: Collection[int]) -> tuple[Action, ...]:
+def next_actions(state: RunState, wanted: Wanted, live: Collection[int]) -> tuple[Action, ...]:
     """List what may be done now; empty when all steps are through, have failed, or wait for failed ones."""
-    return tuple(_ready(state, wanted, live))
+    over = state.through.union(state.failed)
+    return tuple(
+        Action(_act(state, step, wanted, live), step)
+        for step in state.steps
+        if step.action != "keep" and step.id not in over and state.through.issuperset(step.after)
+    )
 
 
-def _ready(state: State, wanted: Wanted, live: Collection[int]) -> Iterator[Action]:
-    for step in state.steps:
-        if step.action == "keep" or step.id in state.through or step.id in state.failed:
-            continue
-        if state.through.issuperset(step.after):
-            yield Action(_act(state, step, wanted, live), step)
-
-
-def _act(state: State, step: Transition, wanted: Wanted, live: Collection[int]) -> Act:
+def _act(state: RunState, step: Transition, wanted: Wanted, live: Collection[int]) -> Act:
     if state.leaving(step.task):
-        return _leave(state, step.task, live)
+        marks = state.stop_of(step.task)
+        if marks.stopping:
+            return Act.AWAIT_GONE
+        # Stopping a role that trains, runs, and is past its start would lose steps.
+        works = [one for one in state.of(step.task) if one.trains and one.established and one.start in live]
+        if marks.saved is not None or not works:
+            return Act.STOP
+        return Act.ORDER if marks.ordered is None else Act.AWAIT_SAVED
     if step.action == "stop":
         return Act.PASS
-    started = state.arriving(step.task)
-    if not runs_as_wanted(started, wanted[step.task]):
-        return Act.START
-    return Act.AWAIT_READY
-
-
-def _leave(state: State, task: str, live: Collection[int]) -> Act:
-    turn = state.stop_of(task)
-    if turn.stopping:
-        return Act.AWAIT_GONE
-    if turn.saved is not None or not has_to_save(state, task, live):
-        return Act.STOP
-    return Act.ORDER if turn.ordered is None else Act.AWAIT_SAVED
-
-
-def has_to_save(state: State, task: str, live: Collection[int]) -> bool:
-    """Say whether stopping the task would lose steps: a role trains, runs, and is past its start."""
-    return any(one.trains and one.established and one.start in live for one in state.of(task))
+    as_wanted = runs_as_wanted(state.arriving(step.task), wanted[step.task])
+    return Act.AWAIT_READY if as_wanted else Act.START

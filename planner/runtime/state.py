@@ -1,16 +1,31 @@
-"""What a journal says: what was started and may still run, and how far a hand-over has come."""
+"""What a journal says: what was started and may still run, and how far a hand-over has come.
+
+The manifests of a run are kept beside its journal, which names them by digest.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
+from functools import reduce
+from pathlib import Path
 
 import msgspec
 
-from libra_plan.planner.launchers.manifest import Transition
-from libra_plan.planner.runtime import records as r
+from libra_plan.planner.launchers.document import manifest_to_json, read_manifest
+from libra_plan.planner.launchers.manifest import Manifest, Transition
+from libra_plan.planner.runtime import journal as r
+from libra_plan.profiles.durable import write_atomically
 
-__all__ = ["Process", "State", "StopMarks", "after", "state_of"]
+__all__ = [
+    "Process",
+    "RunState",
+    "StopMarks",
+    "after",
+    "keep_manifest",
+    "read_kept_manifest",
+    "state_of",
+]
 
 
 class Process(r.RoleStart, frozen=True, kw_only=True):
@@ -41,7 +56,7 @@ _UNTOUCHED = StopMarks()
 
 
 @dataclass(frozen=True)
-class State:
+class RunState:
     """What a journal says, all of it.
 
     `running` is the digest of the manifest that the last finished hand-over left. While one is
@@ -72,7 +87,7 @@ class State:
 
     @property
     def wanted(self) -> str | None:
-        """Give the digest of the manifest that the open hand-over leads to."""
+        """The digest of the manifest that the open hand-over leads to."""
         return self.running if self.back else self.target
 
     def of(self, task: str) -> tuple[Process, ...]:
@@ -88,25 +103,22 @@ class State:
         return tuple(process for process in self.of(task) if process.turn == self.turn)
 
     def stop_of(self, task: str) -> StopMarks:
-        """Give what was done to stop a task."""
+        """Return what was done to stop a task."""
         return self.turns.get(task, _UNTOUCHED)
 
     def held_by(self, tasks: Collection[str], *, others: bool = False) -> frozenset[str]:
-        """Give the GPUs (`node:index`) that processes of these tasks, or of all others, may still hold."""
+        """Return the GPUs (`node:index`) that processes of these tasks, or of all others, may still hold."""
         return frozenset(
             gpu for one in self.processes if (one.task in tasks) is not others for gpu in one.gpus
         )
 
 
-def state_of(entries: Iterable[r.Entry]) -> State:
+def state_of(entries: Iterable[r.Entry]) -> RunState:
     """Fold a journal into what it says."""
-    state = State()
-    for entry in entries:
-        state = after(state, entry)
-    return state
+    return reduce(after, entries, RunState())
 
 
-def after(state: State, entry: r.Entry) -> State:
+def after(state: RunState, entry: r.Entry) -> RunState:
     """Take one more entry in."""
     one = entry.record
     if isinstance(one, r.Opened):
@@ -122,7 +134,7 @@ def after(state: State, entry: r.Entry) -> State:
     return _stop(state, one, entry.boot_s)
 
 
-def _plan(state: State, one: r.Begun | r.Back | r.Finished | r.Stuck) -> State:
+def _plan(state: RunState, one: r.Begun | r.Back | r.Finished | r.Stuck) -> RunState:
     if isinstance(one, r.Stuck):
         return replace(state, stuck=one.reason)
     if isinstance(one, r.Finished):
@@ -153,7 +165,7 @@ def _plan(state: State, one: r.Begun | r.Back | r.Finished | r.Stuck) -> State:
     )
 
 
-def _through(state: State, step: str) -> State:
+def _through(state: RunState, step: str) -> RunState:
     task = next(each.task for each in state.steps if each.id == step)
     processes = tuple(
         msgspec.structs.replace(each, established=True)
@@ -164,7 +176,7 @@ def _through(state: State, step: str) -> State:
     return replace(state, through=state.through | {step}, processes=processes)
 
 
-def _process(state: State, one: r.Intent | r.Started | r.Released | r.Never, boot_s: float) -> State:
+def _process(state: RunState, one: r.Intent | r.Started | r.Released | r.Never, boot_s: float) -> RunState:
     if isinstance(one, r.Intent):
         made = Process(**msgspec.structs.asdict(one), turn=state.turn)
         return replace(state, processes=(*state.processes, made), starts=max(state.starts, one.start))
@@ -183,8 +195,8 @@ def _process(state: State, one: r.Intent | r.Started | r.Released | r.Never, boo
 
 
 def _stop(
-    state: State, one: r.Ordered | r.Saved | r.Withdrawn | r.Stopping | r.Killing | r.Gone, boot_s: float
-) -> State:
+    state: RunState, one: r.Ordered | r.Saved | r.Withdrawn | r.Stopping | r.Killing | r.Gone, boot_s: float
+) -> RunState:
     now = state.stop_of(one.task)
     times = {**state.timeline.get(one.task, {}), type(one).__name__.lower(): boot_s}
     state = replace(state, timeline={**state.timeline, one.task: times})
@@ -205,3 +217,19 @@ def _stop(
     else:
         now = replace(now, killing=True)
     return replace(state, turns={**state.turns, one.task: now})
+
+
+def keep_manifest(folder: Path, manifest: Manifest) -> None:
+    """Keep a manifest, before the journal names it."""
+    path = _kept(folder, manifest.metadata.digest)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, manifest_to_json(manifest).encode())
+
+
+def read_kept_manifest(folder: Path, digest: str | None) -> Manifest | None:
+    """Read a manifest that the journal names, and check that it is unchanged; None where it names none."""
+    return None if digest is None else read_manifest(_kept(folder, digest))
+
+
+def _kept(folder: Path, digest: str) -> Path:
+    return folder / "plans" / f"{digest.removeprefix('sha256:')}.json"

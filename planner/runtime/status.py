@@ -10,16 +10,16 @@ from pathlib import Path
 
 import psutil
 
-from libra_plan.errors import InputError
+from libra_plan.errors import InputError, LaunchError
 from libra_plan.planner.launchers.agents import Agent, AgentOptions, agents_of
 from libra_plan.planner.launchers.manifest import Manifest
-from libra_plan.planner.runtime import host
-from libra_plan.planner.runtime.host import LaunchState, still_runs
+from libra_plan.planner.runtime.apply import RUN_FOLDER, START_AGAIN
+from libra_plan.planner.runtime.host import LaunchState, read_state
 from libra_plan.planner.runtime.journal import read_journal
-from libra_plan.planner.runtime.plans import read_plan
-from libra_plan.planner.runtime.processes import START_MARK, live_starts
-from libra_plan.planner.runtime.state import Process, State, state_of
+from libra_plan.planner.runtime.processes import START_MARK, live_starts, marked_processes, still_runs
+from libra_plan.planner.runtime.state import RunState, read_kept_manifest, state_of
 from libra_plan.planner.telemetry.nvml import Card, read_cards
+from libra_plan.profiles.counting import counted
 
 __all__ = ["Difference", "RoleStatus", "StatusReport", "status"]
 
@@ -68,6 +68,25 @@ class StatusReport:
     stopped_at: str | None = None
     foreground: int | None = None
 
+    def require_as_planned(self) -> None:
+        """Raise a LaunchError with the way out where what runs is not what was planned."""
+        kinds = {one.kind for one in self.differences}
+        if not kinds:
+            return
+        if "unfinished" in kinds:
+            way_out = "`libra-plan apply --yes` goes on, `libra-plan apply --back --yes` calls it off"
+        elif kinds & {"missing-role", "missing-rank"}:
+            way_out = START_AGAIN  # `apply` starts no role that has ended
+        elif "wrong-generation" in kinds:
+            way_out = "`libra-plan apply MANIFEST --yes` moves to a plan"
+        else:
+            way_out = "stop the processes named above, unless you want them there"
+        raise LaunchError(
+            "what runs is not what was planned",
+            got=f"{counted(len(self.differences), 'difference')}, named above",
+            way_out=way_out,
+        )
+
 
 @dataclass(frozen=True)
 class _Seen:
@@ -81,22 +100,48 @@ class _Seen:
 
 
 def status(
-    folder: Path,
+    folder: Path | str = RUN_FOLDER,
     *,
     cards: Callable[[], tuple[Card, ...]] = read_cards,
     options: AgentOptions | None = None,
 ) -> StatusReport:
-    """Look at the processes and GPUs of a run; nothing is touched."""
+    """Compare the processes and GPUs of a run with what was planned; nothing is touched.
+
+    Parameters
+    ----------
+    folder
+        Folder of the run.
+    cards
+        Function that reads the GPUs of this host.
+    options
+        How torchrun was started.
+
+    Returns
+    -------
+    StatusReport
+        What should run, what does, and every difference; `require_as_planned` raises where there is one.
+
+    Raises
+    ------
+    LaunchError
+        If the journal or the record of the last launch is damaged.
+
+    Examples
+    --------
+    >>> libra_plan.status().differences  # doctest: +SKIP
+    ()
+    """
+    folder = Path(folder)
     journal = read_journal(folder)
     state = state_of(journal)
-    foreground, left = _foreground(host.read_state(folder))
-    plan = None if state.running is None else read_plan(folder, state.running)
-    agents = _agents(plan, state.node, options)
-    seen = _seen(state.launch_id)
+    foreground, left = _foreground(read_state(folder))
+    plan = read_kept_manifest(folder, state.running)
+    agents = () if plan is None else agents_of(plan, options)
+    here = {(agent.task, agent.role): agent for agent in agents if agent.node == state.node}
     notes: tuple[str, ...] = ()
     found: tuple[Card, ...] = ()
     try:
-        found = cards() if agents else ()
+        found = cards() if here else ()
     except InputError as problem:
         why = problem.what if problem.got is None else f"{problem.what} ({problem.got})"
         notes = (f"who uses which GPU is not checked: {why}",)
@@ -104,21 +149,21 @@ def status(
     if away:
         notes += (f"roles were started on {', '.join(map(str, away))} and cannot be seen from here",)
     unfinished = _unfinished(state)
-    differences = (
-        *((Difference("unfinished", "hand-over", unfinished),) if unfinished else ()),
-        *left,
-        *_roles(state, plan, agents),
-        *_extra(state, agents, seen),
-        *_visible(state, agents, seen),
-        *_ranks(state, agents, seen),
-        *_on_cards(state, agents, seen, found),
-    )
+    look = _Comparison(state, plan, here, _seen(state.launch_id), found)
     return StatusReport(
         node=state.node,
         generation=None if plan is None else plan.metadata.generation,
         digest=state.running,
-        roles=tuple(_role_status(state, plan, agents)),
-        differences=differences,
+        roles=tuple(look.roles()),
+        differences=(
+            *((Difference("unfinished", "hand-over", unfinished),) if unfinished else ()),
+            *left,
+            *look.missing(),
+            *look.extra(),
+            *look.visible(),
+            *look.ranks(),
+            *look.on_cards(),
+        ),
         unfinished=unfinished,
         notes=notes,
         stopped_at=journal[-1].at if journal and not state.open and plan is None else None,
@@ -127,7 +172,7 @@ def status(
 
 
 def _foreground(launched: LaunchState | None) -> tuple[int | None, tuple[Difference, ...]]:
-    """Give the pid of the launch whose roles run in the foreground; those of one that is gone are extra."""
+    """Return the pid of the launch whose roles run in the foreground; those of one that is gone are extra."""
     live = [one for one in launched.agents if still_runs(one.pid, one.start_time)] if launched else []
     if launched is None or not live:
         return None, ()
@@ -141,12 +186,7 @@ def _foreground(launched: LaunchState | None) -> tuple[int | None, tuple[Differe
     )
 
 
-def _agents(plan: Manifest | None, node: str, options: AgentOptions | None) -> dict[tuple[str, str], Agent]:
-    agents = () if plan is None else agents_of(plan, options)
-    return {(agent.task, agent.role): agent for agent in agents if agent.node == node}
-
-
-def _unfinished(state: State) -> str:
+def _unfinished(state: RunState) -> str:
     if not state.open:
         return ""
     if state.stuck:
@@ -161,7 +201,7 @@ def _unfinished(state: State) -> str:
 
 def _seen(launch_id: str) -> list[_Seen]:
     found = []
-    for process in host.marked_processes(launch_id) if launch_id else ():
+    for process in marked_processes(launch_id) if launch_id else ():
         with suppress(psutil.Error):
             environment = process.environ()
             visible = environment.get("CUDA_VISIBLE_DEVICES")
@@ -181,117 +221,120 @@ def _number(text: str | None) -> int | None:
     return int(text) if text is not None and text.isascii() and text.isdigit() else None
 
 
-def _planned(state: State, agents: dict[tuple[str, str], Agent]) -> Iterator[tuple[Process, Agent]]:
-    for one in state.processes:
-        agent = agents.get((one.task, one.role))
-        if agent is not None:
-            yield one, agent
+class _Comparison:
+    """What is on record, what was planned for this node, and what is seen."""
 
+    def __init__(
+        self,
+        state: RunState,
+        plan: Manifest | None,
+        agents: dict[tuple[str, str], Agent],
+        seen: list[_Seen],
+        cards: tuple[Card, ...],
+    ) -> None:
+        self.recorded = state.processes
+        self.live = live_starts(state.processes)
+        self.generations = {} if plan is None else {task.id: task.generation for task in plan.spec.tasks}
+        self.agents = agents
+        self.seen = seen
+        self.cards = cards
+        self.planned = [
+            (one, agents[one.task, one.role]) for one in self.recorded if (one.task, one.role) in agents
+        ]
 
-def _role_status(
-    state: State, plan: Manifest | None, agents: dict[tuple[str, str], Agent]
-) -> Iterator[RoleStatus]:
-    generations = _generations(plan)
-    live = live_starts(state.processes)
-    known = {(one.task, one.role): one for one in state.processes}
-    for (task, role), agent in agents.items():
-        one = known.get((task, role))
-        yield RoleStatus(
-            task,
-            role,
-            generations[task],
-            tuple(f"{agent.node}:{gpu}" for gpu in agent.gpus),
-            one.pid if one is not None and one.start in live else None,
-            None if one is None else one.log,
-        )
-
-
-def _generations(plan: Manifest | None) -> dict[str, int]:
-    return {} if plan is None else {task.id: task.generation for task in plan.spec.tasks}
-
-
-def _roles(state: State, plan: Manifest | None, agents: dict[tuple[str, str], Agent]) -> Iterator[Difference]:
-    generations = _generations(plan)
-    live = live_starts(state.processes)
-    known = {(one.task, one.role): one for one in state.processes}
-    for key, agent in agents.items():
-        where, one = "/".join(key), known.get(key)
-        if one is None:
-            yield Difference("missing-role", where, "it is planned and was not started")
-        elif one.start not in live:
-            yield Difference("missing-role", where, f"its process (pid {one.pid}) has ended; see {one.log}")
-        elif one.generation != generations[agent.task]:
-            planned = generations[agent.task]
-            yield Difference("wrong-generation", where, f"{one.generation} runs, {planned} is planned")
-
-
-def _extra(state: State, agents: dict[tuple[str, str], Agent], seen: list[_Seen]) -> Iterator[Difference]:
-    recorded = {one.start: one for one in state.processes}
-    for one in seen:
-        owner = None if one.start is None else recorded.get(one.start)
-        if owner is None:
-            message = f"pid {one.pid} carries the mark of this run and is not on record: {one.command}"
-            yield Difference("extra-process", "host", message)
-        elif (owner.task, owner.role) not in agents:
-            yield Difference(
-                "extra-process", f"{owner.task}/{owner.role}", f"pid {one.pid} runs and is not planned"
+    def roles(self) -> Iterator[RoleStatus]:
+        """List the planned roles, with the process of each."""
+        known = {(one.task, one.role): one for one in self.recorded}
+        for (task, role), agent in self.agents.items():
+            one = known.get((task, role))
+            yield RoleStatus(
+                task,
+                role,
+                self.generations[task],
+                tuple(f"{agent.node}:{gpu}" for gpu in agent.gpus),
+                one.pid if one is not None and one.start in self.live else None,
+                None if one is None else one.log,
             )
 
-
-def _visible(state: State, agents: dict[tuple[str, str], Agent], seen: list[_Seen]) -> Iterator[Difference]:
-    """Compare the cards that each process may use with those of its role."""
-    for process, agent in _planned(state, agents):
-        text = agent.environment.get("CUDA_VISIBLE_DEVICES", "")
-        allowed = frozenset(filter(None, text.split(",")))
-        allowed |= frozenset(filter(None, agent.environment.get("LIBRA_PLAN_GPU_UUIDS", "").split(",")))
-        for one in seen:
-            if one.start == process.start and (one.visible is None or not one.visible <= allowed):
-                sees = "all" if one.visible is None else ",".join(sorted(one.visible))
+    def missing(self) -> Iterator[Difference]:
+        """List planned roles that do not run, or not under the planned generation."""
+        known = {(one.task, one.role): one for one in self.recorded}
+        for key, agent in self.agents.items():
+            where, one = f"{agent.task}/{agent.role}", known.get(key)
+            if one is None:
+                yield Difference("missing-role", where, "it is planned and was not started")
+            elif one.start not in self.live:
                 yield Difference(
-                    "wrong-gpu",
-                    f"{process.task}/{process.role}",
-                    f"pid {one.pid} may use GPUs {sees}; planned: {text or 'none'}",
+                    "missing-role", where, f"its process (pid {one.pid}) has ended; see {one.log}"
                 )
+            elif one.generation != self.generations[agent.task]:
+                planned = self.generations[agent.task]
+                yield Difference("wrong-generation", where, f"{one.generation} runs, {planned} is planned")
 
+    def extra(self) -> Iterator[Difference]:
+        """List processes of the run that are not on record, or not planned."""
+        recorded = {one.start: one for one in self.recorded}
+        for one in self.seen:
+            owner = None if one.start is None else recorded.get(one.start)
+            if owner is None:
+                message = f"pid {one.pid} carries the mark of this run and is not on record: {one.command}"
+                yield Difference("extra-process", "host", message)
+            elif (owner.task, owner.role) not in self.agents:
+                where = f"{owner.task}/{owner.role}"
+                yield Difference("extra-process", where, f"pid {one.pid} runs and is not planned")
 
-def _ranks(state: State, agents: dict[tuple[str, str], Agent], seen: list[_Seen]) -> Iterator[Difference]:
-    live = live_starts(state.processes)
-    for process, agent in _planned(state, agents):
-        found = {one.rank for one in seen if one.start == process.start and one.rank is not None}
-        by_torchrun = Path(agent.argv[0]).name == "torchrun"
-        if process.start not in live or not agent.gpus or not (found or by_torchrun):
-            continue
-        wanted = range(agent.first_rank, agent.first_rank + len(agent.gpus))
-        missing = [str(rank) for rank in wanted if rank not in found]
-        if missing:
-            yield Difference(
-                "missing-rank", f"{process.task}/{process.role}", f"no process has rank {', '.join(missing)}"
-            )
+    def visible(self) -> Iterator[Difference]:
+        """List processes that may use other cards than those of their role."""
+        for process, agent in self.planned:
+            allowed = {*_cards(agent), *_listed(agent, "LIBRA_PLAN_GPU_UUIDS")}
+            for one in self.seen:
+                if one.start == process.start and (one.visible is None or not one.visible <= allowed):
+                    sees = "all" if one.visible is None else ",".join(sorted(one.visible))
+                    yield Difference(
+                        "wrong-gpu",
+                        f"{process.task}/{process.role}",
+                        f"pid {one.pid} may use GPUs {sees}; planned: {','.join(_cards(agent)) or 'none'}",
+                    )
 
+    def ranks(self) -> Iterator[Difference]:
+        """List ranks that no process has, where a role has ranks."""
+        for process, agent in self.planned:
+            found = {one.rank for one in self.seen if one.start == process.start and one.rank is not None}
+            by_torchrun = Path(agent.argv[0]).name == "torchrun"
+            if process.start not in self.live or not agent.gpus or not (found or by_torchrun):
+                continue
+            wanted = range(agent.first_rank, agent.first_rank + len(agent.gpus))
+            missing = [str(rank) for rank in wanted if rank not in found]
+            if missing:
+                where = f"{process.task}/{process.role}"
+                yield Difference("missing-rank", where, f"no process has rank {', '.join(missing)}")
 
-def _on_cards(
-    state: State, agents: dict[tuple[str, str], Agent], seen: list[_Seen], cards: tuple[Card, ...]
-) -> Iterator[Difference]:
-    """Compare who is on which card with the plan, as far as the driver tells."""
-    ours = {one.pid: one.start for one in seen}
-    planned = {process.start: agent for process, agent in _planned(state, agents)}
-    owners: dict[str, list[str]] = {}
-    for agent in agents.values():
-        for index in _cards(agent):
-            owners.setdefault(index, []).append(f"{agent.task}/{agent.role}")
-    for card in cards:
-        for pid in card.processes or ():
-            start = ours.get(pid)
-            agent_of = None if start is None else planned.get(start)
-            if agent_of is not None and str(card.index) not in _cards(agent_of):
-                where = f"{agent_of.task}/{agent_of.role}"
-                wanted = ", ".join(_cards(agent_of)) or "none"
-                yield Difference("wrong-gpu", where, f"pid {pid} is on GPU {card.index}; planned: {wanted}")
-            elif pid not in ours and str(card.index) in owners:
-                names = ", ".join(owners[str(card.index)])
-                message = f"pid {pid}, which is not of this run, is on the GPU of {names}"
-                yield Difference("extra-process", f"GPU {card.index}", message)
+    def on_cards(self) -> Iterator[Difference]:
+        """List processes that are on other cards than planned, as far as the driver tells."""
+        ours = {one.pid: one.start for one in self.seen}
+        planned = {process.start: agent for process, agent in self.planned}
+        owners: dict[str, list[str]] = {}
+        for agent in self.agents.values():
+            for index in _cards(agent):
+                owners.setdefault(index, []).append(f"{agent.task}/{agent.role}")
+        for card in self.cards:
+            for pid in card.processes or ():
+                start = ours.get(pid)
+                owner = None if start is None else planned.get(start)
+                if owner is not None and str(card.index) not in _cards(owner):
+                    where, wanted = f"{owner.task}/{owner.role}", ", ".join(_cards(owner)) or "none"
+                    yield Difference(
+                        "wrong-gpu", where, f"pid {pid} is on GPU {card.index}; planned: {wanted}"
+                    )
+                elif pid not in ours and str(card.index) in owners:
+                    names = ", ".join(owners[str(card.index)])
+                    message = f"pid {pid}, which is not of this run, is on the GPU of {names}"
+                    yield Difference("extra-process", f"GPU {card.index}", message)
 
 
 def _cards(agent: Agent) -> list[str]:
-    return [card for card in agent.environment.get("CUDA_VISIBLE_DEVICES", "").split(",") if card]
+    return _listed(agent, "CUDA_VISIBLE_DEVICES")
+
+
+def _listed(agent: Agent, variable: str) -> list[str]:
+    return [each for each in agent.environment.get(variable, "").split(",") if each]

@@ -1,4 +1,4 @@
-"""Carry out a hand-over, one journaled action after the other; the rules are in `handover/moves.py`.
+"""Carry out a hand-over, one journaled action after the other; the rules are in `moves.py`.
 
 All it knows comes from the journal and from looking, so the next supervisor can go on anywhere.
 """
@@ -15,34 +15,44 @@ from pathlib import Path
 from libra_plan.errors import LaunchError
 from libra_plan.planner.launchers.agents import Agent
 from libra_plan.planner.launchers.manifest import Manifest, NodeEntry, Transition
-from libra_plan.planner.runtime import checkpoints, host, moves, processes
-from libra_plan.planner.runtime import records as r
-from libra_plan.planner.runtime.goal import Deadlines, Goal
-from libra_plan.planner.runtime.host import GpuCheck, GpuUse
-from libra_plan.planner.runtime.journal import Journal
-from libra_plan.planner.runtime.moves import Act, Action
-from libra_plan.planner.runtime.role_logs import telling_line
-from libra_plan.planner.runtime.roles import hold_role, intent_of
+from libra_plan.planner.runtime import checkpoints, gpus, host, moves, processes
+from libra_plan.planner.runtime import journal as r
+from libra_plan.planner.runtime.moves import Act, Action, Goal
 from libra_plan.planner.runtime.state import Process, after, state_of
 
-__all__ = ["Host", "Supervisor", "boot_clock"]
+__all__ = ["Deadlines", "Site", "Supervisor", "boot_clock"]
 
 _POLL_S = 0.05
 _SETTLE_S = 30.0  # far longer than a held process needs to see that its supervisor is gone
 
 
 def boot_clock() -> float:
-    """Give the seconds since the host was started: no clock step changes them, nor another process."""
+    """Return the seconds since the host was started: no clock step changes them, nor another process."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 @dataclass(frozen=True)
-class Host:
-    """Where it acts: the folder of the run, the node, its GPUs, and what roles inherit."""
+class Deadlines:
+    """How long each wait may last, seconds.
+
+    `checkpoint_s` (None: the task's grace) from the order to a complete checkpoint; `memory_s` for
+    the memory of GPUs whose processes are gone; a role that reports nothing counts as working after
+    `window_s`, one that reports must be warm within `ready_s`.
+    """
+
+    checkpoint_s: float | None = None
+    memory_s: float = 60.0
+    window_s: float = 30.0
+    ready_s: float = 1800.0
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where a supervisor acts: the folder of the run, the node, its GPUs, and what roles inherit."""
 
     folder: Path
     node: NodeEntry
-    check_gpus: GpuCheck
+    check_gpus: gpus.GpuCheck
     allow_unknown_gpus: bool
     inherited: Mapping[str, str]
 
@@ -51,8 +61,8 @@ class Host:
 class Supervisor:
     """A hand-over in progress. `old` and `new` are the goals it leads from and to."""
 
-    journal: Journal
-    host: Host
+    journal: r.RunJournal
+    site: Site
     old: Goal
     new: Goal
     deadlines: Deadlines
@@ -67,18 +77,18 @@ class Supervisor:
 
     @property
     def went_back(self) -> bool:
-        """Say whether the last hand-over was called off."""
+        """Whether the last hand-over was called off."""
         last = self.journal.entries[-1].record
         return self.state.back or (isinstance(last, r.Finished) and last.back)
 
     @property
     def steps(self) -> tuple[Transition, ...]:
-        """Give the steps of the present direction, or of the last one."""
+        """The steps of the present direction, or of the last one."""
         return [e.record for e in self.journal.entries if isinstance(e.record, r.Begun | r.Back)][-1].steps
 
     @property
     def goal(self) -> Goal:
-        """Give what the open hand-over leads to."""
+        """What the open hand-over leads to."""
         return self.old if self.state.back else self.new
 
     def record(self, record: r.Record) -> None:
@@ -149,7 +159,7 @@ class Supervisor:
                 if one.pid is None or one.start_time is None:
                     if one.start not in alive:
                         self.record(r.Never(start=one.start))
-                elif not host.still_runs(one.pid, one.start_time):
+                elif not processes.still_runs(one.pid, one.start_time):
                     self.record(r.Never(start=one.start))
                 elif processes.has_become_its_role(one.pid):
                     self.record(r.Released(start=one.start))
@@ -171,28 +181,25 @@ class Supervisor:
     # ------------------------------------------------------------ actions
 
     def act(self, action: Action) -> bool:
-        """Do one thing; say whether anything came of it."""
+        """Do one thing, and return whether anything came of it."""
         step, act = action.step, action.act
         key = (self.state.turn, step.id, act)
         if key not in self.since:
             self.since[key] = self.clock()
             if act is not Act.PASS:
                 self.tell(f"{step.id}: {act.value}")
-        waited = self.clock() - self.since[key]
+        waited_s = self.clock() - self.since[key]
         if act is Act.ORDER:
             return self.order(action)
         if act is Act.AWAIT_SAVED:
-            return self.await_saved(action, waited)
-        if act is Act.STOP:
-            self.record(r.Stopping(task=step.task))
-            return True
+            return self.await_saved(action, waited_s)
         if act is Act.AWAIT_GONE:
-            return self.await_gone(action, waited)
+            return self.await_gone(action, waited_s)
         if act is Act.START:
             return self.start(action)
         if act is Act.AWAIT_READY:
-            return self.await_ready(action, waited)
-        self.record(r.Through(step=step.id))
+            return self.await_ready(action, waited_s)
+        self.record(r.Stopping(task=step.task) if act is Act.STOP else r.Through(step=step.id))
         return True
 
     def fail(self, action: Action, reason: str) -> bool:
@@ -279,7 +286,7 @@ class Supervisor:
             self.signalled.add((state.turn, task))
             agents = [(one.pid, one.start_time) for one in leaving if one.pid and one.start_time]
             processes.tell_to_stop(state.launch_id, task, agents, number)
-        left = host.marked_processes(state.launch_id, task)
+        left = processes.marked_processes(state.launch_id, task)
         grace = leaving[0].lifecycle.grace_s
         if left and waited_s >= grace:
             if not state.force:
@@ -298,9 +305,9 @@ class Supervisor:
         waited_s = self.clock() - self.since.setdefault(key, self.clock())
         shared = self.state.held_by({action.step.task}, others=True)  # busy until who shares it is gone, too
         held = {gpu for one in gone for gpu in one.gpus} - shared
-        entries = tuple(gpu for gpu in self.host.node.gpus if f"{self.host.node.id}:{gpu.index}" in held)
-        reports = self.host.check_gpus(self.host.node.id, entries) if entries else ()
-        busy = [report for report in reports if report.state is GpuUse.BUSY]
+        entries = tuple(gpu for gpu in self.site.node.gpus if f"{self.site.node.id}:{gpu.index}" in held)
+        reports = self.site.check_gpus(self.site.node.id, entries) if entries else ()
+        busy = [report for report in reports if report.state is gpus.GpuUse.BUSY]
         if busy and waited_s < self.deadlines.memory_s:
             return False
         if busy:
@@ -309,7 +316,9 @@ class Supervisor:
         order = self.state.stop_of(action.step.task).ordered
         if order is not None:
             checkpoints.withdraw(order)
-        unknown = any(report.state is GpuUse.UNKNOWN for report in reports) or len(reports) < len(entries)
+        unknown = any(report.state is gpus.GpuUse.UNKNOWN for report in reports) or len(reports) < len(
+            entries
+        )
         self.record(r.Gone(task=action.step.task, memory="unknown" if unknown else "free"))
         if unknown:
             self.tell(
@@ -336,39 +345,40 @@ class Supervisor:
         """Refuse to start where a GPU, a port or a program is not to be had."""
         partners = self.goal.partners(task)
         held = self.state.held_by(partners, others=True)
-        taken = sorted(held & {f"{self.host.node.id}:{gpu}" for agent in agents for gpu in agent.gpus})
+        taken = sorted(held & {f"{self.site.node.id}:{gpu}" for agent in agents for gpu in agent.gpus})
         if taken:
             raise LaunchError("GPUs are still held by another task", got=", ".join(taken))
-        host.check_programs(agents, self.host.inherited)
+        host.check_programs(agents, self.site.inherited)
         host.check_ports_free(agents)
-        host.check_gpus_free(
-            self.host.node,
+        gpus.check_gpus_free(
+            self.site.node,
             agents,
-            self.host.check_gpus,
-            allow_unknown=self.host.allow_unknown_gpus,
+            self.site.check_gpus,
+            allow_unknown=self.site.allow_unknown_gpus,
             held=self.state.held_by(partners - {task}),
         )
 
     def start_role(self, agent: Agent) -> None:
         """Start one role: on record before it exists, and released when its process is on record."""
-        intent = intent_of(agent, self.goal, self.host.folder, self.state.starts + 1)
+        intent = self.goal.intent_of(agent, self.site.folder, self.state.starts + 1)
+        folder = self.state.working_folder
         self.record(intent)
         try:
-            held = hold_role(agent, intent, self.state, self.host.inherited)
+            waiting = processes.start_role(agent, intent, self.state.launch_id, folder, self.site.inherited)
         except (OSError, ValueError) as problem:  # ValueError: a word that no process can be given
             self.record(r.Never(start=intent.start))
             raise LaunchError(f"{agent.task}/{agent.role} cannot be started", got=problem) from None
         self.record(
             r.Started(
                 start=intent.start,
-                pid=held.pid,
-                start_time=held.start_time,
+                pid=waiting.pid,
+                start_time=waiting.start_time,
                 host=socket.gethostname(),
             )
         )
-        held.release()
+        waiting.release()
         self.record(r.Released(start=intent.start))
-        self.tell(f"started: {agent.task}/{agent.role} (pid {held.pid}), log {intent.log}")
+        self.tell(f"started: {agent.task}/{agent.role} (pid {waiting.pid}), log {intent.log}")
 
     def await_ready(self, action: Action, waited_s: float) -> bool:
         """See whether the started roles work: warm where they report, else alive through the window."""
@@ -390,5 +400,5 @@ class Supervisor:
 
 
 def _ended(role: Process) -> str:
-    said = telling_line(Path(role.log))
+    said = processes.telling_line(Path(role.log))
     return f"{role.task}/{role.role}" + (f": {said}" if said else "") + f" (see {role.log})"

@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from libra_plan.models.batch import recommend_batch
     from libra_plan.models.packing import fill_bins
     from libra_plan.planner.doctor.diagnose import diagnose
+    from libra_plan.planner.launchers.emit import emit, launchers
+    from libra_plan.planner.runtime.apply import HandOverSettings, apply, resume, stop
+    from libra_plan.planner.runtime.launch import launch
+    from libra_plan.planner.runtime.status import status
+    from libra_plan.planner.runtime.supervisor import Deadlines
     from libra_plan.planner.runtime.worker import (
         await_release,
         checkpoint_requested,
@@ -33,34 +38,52 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Deadlines",
+    "HandOverSettings",
     "__version__",
+    "apply",
     "await_release",
     "checkpoint_requested",
     "counter",
     "diagnose",
+    "emit",
     "fill_bins",
     "latest_complete",
+    "launch",
+    "launchers",
     "monitor",
     "recommend_batch",
     "report",
+    "resume",
     "save_complete",
+    "status",
     "step_folder",
+    "stop",
     "summarise_recording",
     "throughput",
 ]
 
 _HOMES = {
+    "Deadlines": "planner.runtime.supervisor",
+    "HandOverSettings": "planner.runtime.apply",
+    "apply": "planner.runtime.apply",
     "await_release": "planner.runtime.worker",
     "checkpoint_requested": "planner.runtime.worker",
     "counter": "planner.telemetry.counters",
     "diagnose": "planner.doctor.diagnose",
+    "emit": "planner.launchers.emit",
     "fill_bins": "models.packing",
     "latest_complete": "planner.runtime.worker",
+    "launch": "planner.runtime.launch",
+    "launchers": "planner.launchers.emit",
     "monitor": "planner.telemetry.monitor",
     "recommend_batch": "models.batch",
     "report": "planner.runtime.worker",
+    "resume": "planner.runtime.apply",
     "save_complete": "planner.runtime.worker",
+    "status": "planner.runtime.status",
     "step_folder": "planner.runtime.worker",
+    "stop": "planner.runtime.apply",
     "summarise_recording": "planner.telemetry.summary",
     "throughput": "planner.telemetry.throughput",
 }

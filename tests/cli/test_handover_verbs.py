@@ -12,8 +12,8 @@ import pytest
 from cli_run import program, train_task, write_workload
 from live import end, free_ports, wait_for
 
-from libra_plan.planner.runtime import host
-from libra_plan.planner.runtime import records as r
+from libra_plan.planner.runtime import host, processes
+from libra_plan.planner.runtime import journal as r
 from libra_plan.planner.runtime.journal import open_journal, read_journal
 from libra_plan.planner.runtime.state import state_of
 from libra_plan.profiles.switch_costs import STORE
@@ -35,7 +35,7 @@ def work(tmp_path, monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     yield write(tmp_path, ("a", "b"))
     journal = read_journal(tmp_path / "libra-plan-run")
-    end(*(host.marked_processes(state_of(journal).launch_id) if journal else ()))
+    end(*(processes.marked_processes(state_of(journal).launch_id) if journal else ()))
 
 
 def write(tmp_path, names, **lifecycle):

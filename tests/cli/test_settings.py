@@ -8,7 +8,7 @@ import pytest
 from launch_cases import TEN
 
 from libra_plan.planner.launchers.agents import agents_of
-from libra_plan.planner.runtime.host import MARK
+from libra_plan.planner.runtime.processes import MARK
 
 
 @pytest.fixture

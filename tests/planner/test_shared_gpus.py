@@ -25,7 +25,7 @@ from libra_plan.planner.optimize.solve import solve_problem
 from libra_plan.planner.plan import Plan
 from libra_plan.planner.pricing import price_workload
 from libra_plan.planner.problem import Problem
-from libra_plan.planner.runtime.host import check_visible
+from libra_plan.planner.runtime.gpus import check_visible
 from libra_plan.planner.verify import violations_of
 from libra_plan.profiles.catalog import LoadedProfile, ProfilesFolder, load_folder, shipped_folder
 from libra_plan.profiles.cluster_checks import check_cluster

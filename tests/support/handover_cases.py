@@ -20,13 +20,13 @@ import libra_plan
 from libra_plan.planner.launchers.agents import AgentOptions
 from libra_plan.planner.launchers.build import build_manifest
 from libra_plan.planner.launchers.manifest import GpuEntry, Manifest
-from libra_plan.planner.runtime import host
-from libra_plan.planner.runtime.apply import HandOverReport, Settings, apply
-from libra_plan.planner.runtime.goal import Deadlines
-from libra_plan.planner.runtime.host import GpuReport, GpuUse
+from libra_plan.planner.runtime import processes
+from libra_plan.planner.runtime.apply import HandOverReport, HandOverSettings, apply
+from libra_plan.planner.runtime.gpus import GpuReport, GpuUse
 from libra_plan.planner.runtime.journal import read_journal
 from libra_plan.planner.runtime.processes import START_MARK, live_starts
-from libra_plan.planner.runtime.state import State, state_of
+from libra_plan.planner.runtime.state import RunState, state_of
+from libra_plan.planner.runtime.supervisor import Deadlines
 from libra_plan.planner.runtime.worker import latest_complete
 from libra_plan.profiles.schema import LifecycleSpec
 
@@ -107,7 +107,7 @@ class Case:
                 return GpuReport(f"{node}:{index}", GpuUse.BUSY, "locked")
         return GpuReport(f"{node}:{index}", GpuUse.FREE)
 
-    def settings(self, **more: object) -> Settings:
+    def settings(self, **more: object) -> HandOverSettings:
         """Give settings that wait for tiny programs as long as they need."""
         kept = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
         sources = str(Path(libra_plan.__file__).resolve().parent.parent)
@@ -118,9 +118,9 @@ class Case:
             "environment": {**kept, "PYTHONPATH": sources},
             **more,
         }
-        return Settings(**chosen)  # type: ignore[arg-type]
+        return HandOverSettings(**chosen)  # type: ignore[arg-type]
 
-    def state(self) -> State:
+    def state(self) -> RunState:
         """Read what the journal says."""
         return state_of(read_journal(self.run))
 
@@ -154,7 +154,7 @@ class Case:
     def _processes(self) -> Iterator[str]:
         state = self.state()
         recorded = {one.start for one in state.processes}
-        for process in host.marked_processes(state.launch_id):
+        for process in processes.marked_processes(state.launch_id):
             try:
                 start = int(process.environ()[START_MARK])
             except psutil.Error:
@@ -188,7 +188,7 @@ class Case:
     def kill_all(self) -> None:
         """End what a test left running, by the mark of its run."""
         state = self.state()
-        end(*(host.marked_processes(state.launch_id) if state.launch_id else ()))
+        end(*(processes.marked_processes(state.launch_id) if state.launch_id else ()))
 
 
 @contextmanager

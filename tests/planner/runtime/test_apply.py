@@ -15,12 +15,12 @@ from live import wait_for
 from libra_plan.errors import LaunchError
 from libra_plan.planner.launchers.document import read_manifest, seal
 from libra_plan.planner.launchers.manifest import JointEntry
-from libra_plan.planner.runtime import host
-from libra_plan.planner.runtime import records as r
+from libra_plan.planner.runtime import gpus, processes
+from libra_plan.planner.runtime import journal as r
 from libra_plan.planner.runtime.apply import apply, resume, stop
-from libra_plan.planner.runtime.goal import Deadlines
-from libra_plan.planner.runtime.host import GpuReport, GpuUse
+from libra_plan.planner.runtime.gpus import GpuReport, GpuUse
 from libra_plan.planner.runtime.journal import read_journal
+from libra_plan.planner.runtime.supervisor import Deadlines
 from libra_plan.planner.runtime.worker import latest_complete
 from libra_plan.profiles.switch_costs import STORE, read_switch_costs
 
@@ -47,7 +47,7 @@ def test_tasks_save_stop_and_go_on_elsewhere(lab):
     heard = []
     old = begin(lab, OLD)
     new = lab.manifest(NEW, old)
-    report = move(lab, new, tell=heard.append)
+    report = move(lab, new, notes=heard.append)
     assert (report.outcome, report.running) == ("new", new.metadata.digest)
     assert lab.faults() == []
     assert lab.runs(new) == []
@@ -64,7 +64,7 @@ def test_what_a_move_costs_is_recorded(lab, tmp_path):
     """The planner prices the next moves from it."""
     old = begin(lab, OLD)
     store = tmp_path / "profiles" / STORE
-    report = move(lab, lab.manifest(NEW, old), stores=(store,))
+    report = move(lab, lab.manifest(NEW, old), profiles=store.parent)
     records = read_switch_costs(lab.run / STORE)
     assert [one.action for one in records] == ["start", "start", "resize", "resize"]
     assert tuple(records[2:]) == report.costs
@@ -119,7 +119,7 @@ def test_a_first_start_that_fails_leaves_nothing(lab):
     report = apply(manifest, folder=lab.run, dry_run=False, first=True, settings=lab.settings())
     assert (report.outcome, report.running) == ("old", None)
     assert lab.runs(None) == []
-    assert host.marked_processes(lab.state().launch_id) == []
+    assert processes.marked_processes(lab.state().launch_id) == []
 
 
 def test_a_port_that_is_taken_brings_the_old_one_back(lab):
@@ -159,7 +159,7 @@ def test_a_task_that_has_saved_when_the_move_is_called_off_goes_on(lab):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        move(lab, new, tell=heard)
+        move(lab, new, notes=heard)
     assert lab.state().open
     assert resume(folder=lab.run, back=True, dry_run=False, settings=lab.settings()).outcome == "old"
     saved = latest_complete(lab.folder / "checkpoints" / "a").step
@@ -252,7 +252,7 @@ def test_what_outlives_its_grace_is_killed_only_by_force(lab):
         stop(folder=lab.run, settings=lab.settings())
     again = resume(folder=lab.run, dry_run=False, settings=lab.settings(force=True))
     assert again.outcome == "old"
-    assert not host.still_runs(process.pid, process.start_time)
+    assert not processes.still_runs(process.pid, process.start_time)
     assert lab.runs(old) == []
 
 
@@ -272,7 +272,7 @@ def test_a_gpu_whose_memory_does_not_return_gets_no_new_role(lab):
     report = move(lab, new, check_gpus=check, deadlines=waits)
     assert report.outcome == "stuck"
     assert "the memory does not return: GPU n0:0 busy (115 GiB in use)" in report.reason
-    assert host.marked_processes(lab.state().launch_id) == []
+    assert processes.marked_processes(lab.state().launch_id) == []
     assert lab.state().held_by({"b"}, others=True) == {"n0:0"}
     leaks.clear()
     assert resume(folder=lab.run, dry_run=False, settings=lab.settings(check_gpus=check)).outcome == "old"
@@ -286,9 +286,9 @@ def test_gpus_that_nobody_can_read_are_said_to_be_unknown(lab):
     old = begin(lab, {"a": {"actor": [0]}})
     new = lab.manifest({"a": {"actor": [1]}}, old)
     with pytest.raises(LaunchError, match="not known to be free"):
-        move(lab, new, check_gpus=host.gpus_unknown)
+        move(lab, new, check_gpus=gpus.gpus_unknown)
     assert lab.runs(old) == []
-    unknown = {"check_gpus": host.gpus_unknown, "allow_unknown_gpus": True, "tell": heard.append}
+    unknown = {"check_gpus": gpus.gpus_unknown, "allow_unknown_gpus": True, "notes": heard.append}
     assert move(lab, new, **unknown).outcome == "new"
     assert "a: its processes are gone; nothing reads the memory of its GPUs here" in heard
     assert [e.record.memory for e in read_journal(lab.run) if isinstance(e.record, r.Gone)] == ["unknown"]
@@ -310,7 +310,7 @@ def test_stop_saves_and_leaves_nothing(lab):
     old = begin(lab, OLD)
     report = stop(folder=lab.run, dry_run=False, settings=lab.settings())
     assert (report.outcome, report.running) == ("new", None)
-    assert host.marked_processes(lab.state().launch_id) == []
+    assert processes.marked_processes(lab.state().launch_id) == []
     assert not (lab.run / "manifest.json").exists()
     again = apply(old, folder=lab.run, dry_run=False, first=True, settings=lab.settings())
     assert again.outcome == "new"

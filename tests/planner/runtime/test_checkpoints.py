@@ -9,7 +9,7 @@ import pytest
 
 from libra_plan.planner.launchers.manifest import Lifecycle
 from libra_plan.planner.runtime.checkpoints import answer_to, marks_of, newest, withdraw, write_request
-from libra_plan.planner.runtime.records import Ordered
+from libra_plan.planner.runtime.journal import Ordered
 from libra_plan.planner.runtime.worker import checkpoint_requested, save_complete, step_folder
 
 PLAIN = Lifecycle(stop_signal="SIGTERM", grace_s=1.0, checkpoint_dir="unused")

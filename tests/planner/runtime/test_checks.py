@@ -9,8 +9,8 @@ from handover_cases import Case
 from libra_plan.errors import LaunchError
 from libra_plan.planner.launchers.agents import agents_of
 from libra_plan.planner.runtime import checks
-from libra_plan.planner.runtime.goal import Goal
-from libra_plan.planner.runtime.state import Process, State
+from libra_plan.planner.runtime.moves import Goal
+from libra_plan.planner.runtime.state import Process, RunState
 from libra_plan.planner.runtime.worker import save_complete, step_folder
 
 
@@ -26,7 +26,7 @@ def goal_of(manifest, node="n0"):
 def running(manifest, node="n0"):
     """Give the state of a host on which all of a manifest runs."""
     goal = goal_of(manifest, node)
-    return State(
+    return RunState(
         launch_id="1",
         node=node,
         working_folder="/",
@@ -140,9 +140,9 @@ def test_an_older_manifest_is_not_applied(lab):
 
 def test_an_open_hand_over_is_finished_first(lab):
     """What runs in its middle is neither plan."""
-    checks.refuse_open(State())
+    checks.refuse_open(RunState())
     with pytest.raises(LaunchError) as caught:
-        checks.refuse_open(State(open=True, target="sha256:0123456789abcdef", stuck="GPU busy"))
+        checks.refuse_open(RunState(open=True, target="sha256:0123456789abcdef", stuck="GPU busy"))
     assert caught.value.got == "one to sha256:0123456789ab (GPU busy)"
     assert "--back" in caught.value.way_out
 
@@ -165,7 +165,7 @@ def test_roles_of_another_host_are_not_taken_for_gone(lab):
     """From a login node that shares the folder every role looks dead, and would be started twice."""
     state = running(lab.manifest({"a": {"actor": [0]}}))
     checks.refuse_elsewhere(state, "here", force=False)
-    checks.refuse_elsewhere(State(), "there", force=False)
+    checks.refuse_elsewhere(RunState(), "there", force=False)
     with pytest.raises(LaunchError, match="on another host") as caught:
         checks.refuse_elsewhere(state, "there", force=False)
     assert caught.value.allowed == "here"

@@ -7,10 +7,10 @@ import json
 import plans
 
 from libra_plan.planner.launchers.manifest import Lifecycle, Transition
-from libra_plan.planner.runtime import records as r
-from libra_plan.planner.runtime.costs import append_costs, costs_of
-from libra_plan.planner.runtime.state import State, after
-from libra_plan.profiles.switch_costs import read_switch_costs
+from libra_plan.planner.runtime import journal as r
+from libra_plan.planner.runtime.costs import append_costs, costs_of, forecasts
+from libra_plan.planner.runtime.state import RunState, after
+from libra_plan.profiles.switch_costs import SwitchPrice, read_switch_costs
 
 NODE = plans.single_node().spec.nodes[0]
 STEP = Transition(id="move:t", task="t", action="move", gpus_before=1, gpus_after=1, after=())
@@ -47,7 +47,7 @@ def moved(progress, *, ordered=True, save_s=2.0, began=100.0, steps=(STEP,)):
         (began + 10, r.Released(start=2)),
         (began + 60, r.Through(step="move:t")),
     ]
-    state = State()
+    state = RunState()
     for number, (boot_s, record) in enumerate(records):
         state = after(state, r.Entry(number=number, at="", boot_s=boot_s, record=record))
     return state
@@ -128,3 +128,22 @@ def test_records_follow_whole_lines_only(tmp_path):
     assert read_switch_costs(store) == [record]
     append_costs(store, [record])
     assert read_switch_costs(store) == [record, record]
+
+
+def step(action, task="grpo"):
+    return Transition(id=f"{action}:{task}", task=task, action=action, gpus_before=1, gpus_after=2, after=())
+
+
+def test_recorded_moves_go_before_given_starts_and_nothing_is_made_up():
+    """A number says what it rests on; a stop was never measured here, so it has none."""
+    prices = {"grpo": SwitchPrice(31.5, 7)}
+    steps = [step("resize"), step("start"), step("stop"), step("keep"), step("move", "other")]
+    found = forecasts(steps, plans.single_node(), prices, {plans.GPU_CLASS: 8.32})
+    assert [(one.seconds, one.origin) for one in found] == [
+        (31.5, "measured"),
+        (8.32, "assumed"),
+        (None, None),
+        (0.0, None),
+        (None, None),
+    ]
+    assert forecasts([step("start")], None, prices, {plans.GPU_CLASS: 8.32})[0].seconds is None

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libra_plan.errors import LaunchError
-from libra_plan.planner.runtime import records as r
+from libra_plan.planner.runtime import journal as r
 from libra_plan.planner.runtime.journal import JOURNAL, open_journal, read_journal
 
 RECORDS = (

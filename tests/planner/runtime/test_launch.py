@@ -20,7 +20,7 @@ from libra_plan.errors import InputError, LaunchError, LockedError
 from libra_plan.planner.launchers.document import manifest_to_json
 from libra_plan.planner.launchers.store import lock_folder
 from libra_plan.planner.plan import CpuShare
-from libra_plan.planner.runtime import host
+from libra_plan.planner.runtime import host, processes
 from libra_plan.planner.runtime.host import read_state
 from libra_plan.planner.runtime.launch import AgentExit, launch
 from libra_plan.profiles.schema import LifecycleSpec
@@ -278,7 +278,7 @@ def test_two_signals_at_once_stop_what_was_started_too(tmp_path):
     report = start(cpu_manifest("import time; time.sleep(60)"), tmp_path)
     poker.join()
     (agent,) = read_state(tmp_path).agents
-    wait_for(lambda: not host.still_runs(agent.pid, agent.start_time))
+    wait_for(lambda: not processes.still_runs(agent.pid, agent.start_time))
     assert report.interrupted in ("SIGINT", "SIGTERM")
 
 
@@ -311,7 +311,7 @@ def test_a_launch_killed_before_it_recorded_a_role_finds_it_by_its_mark(tmp_path
     code = (
         "import os, signal, sys; from pathlib import Path; from libra_plan.planner.runtime import launch;"
         "from libra_plan.planner.launchers.document import read_manifest;"
-        "launch._Run._record = lambda *_: os.kill(os.getpid(), signal.SIGKILL);"
+        "launch._ForegroundRun._record = lambda *_: os.kill(os.getpid(), signal.SIGKILL);"
         "launch.launch(read_manifest(Path(sys.argv[1])), folder=Path(sys.argv[2]), dry_run=False)"
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(libra_plan.__file__).parent.parent)}
@@ -320,8 +320,8 @@ def test_a_launch_killed_before_it_recorded_a_role_finds_it_by_its_mark(tmp_path
     assert done.returncode == -signal.SIGKILL
     state = read_state(folder)
     assert state.agents == ()
-    wait_for(lambda: host.marked_processes(state.launch_id))
-    (left,) = host.marked_processes(state.launch_id)
+    wait_for(lambda: processes.marked_processes(state.launch_id))
+    (left,) = processes.marked_processes(state.launch_id)
     try:
         with pytest.raises(LaunchError, match=rf"a worker \(pid {left.pid}\)"):
             start(cpu_manifest("pass"), folder)

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from libra_plan.planner.launchers.manifest import Lifecycle
-from libra_plan.planner.runtime import records as r
+from libra_plan.planner.runtime import journal as r
 from libra_plan.planner.runtime.moves import Act, WantedRole, next_actions, runs_as_wanted, steps_to
-from libra_plan.planner.runtime.state import State, after
+from libra_plan.planner.runtime.state import RunState, after
 
 GPUS = tuple(f"n0:{index}" for index in range(5))
 LIFECYCLE = Lifecycle(stop_signal="SIGTERM", grace_s=1.0, checkpoint_dir="/c")
@@ -20,7 +20,7 @@ LIFECYCLE = Lifecycle(stop_signal="SIGTERM", grace_s=1.0, checkpoint_dir="/c")
 class World:
     """A host without processes: records are taken in, and starts are numbers."""
 
-    state: State = field(default_factory=State)
+    state: RunState = field(default_factory=RunState)
     live: set[int] = field(default_factory=set)
     number: int = 0
 

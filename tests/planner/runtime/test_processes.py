@@ -5,20 +5,27 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 
 import psutil
 import pytest
 from live import PATIENCE_S, end, wait_for
 
 from libra_plan.planner.runtime import processes
-from libra_plan.planner.runtime.host import MARK, start_time_of, still_runs
-from libra_plan.planner.runtime.processes import START_MARK, start_held
+from libra_plan.planner.runtime.processes import (
+    MARK,
+    START_MARK,
+    start_time_of,
+    start_waiting,
+    still_runs,
+    telling_line,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 
 def hold(tmp_path, *argv, **environment):
-    return start_held(argv, {**os.environ, **environment}, tmp_path / "logs" / "log", str(tmp_path))
+    return start_waiting(argv, {**os.environ, **environment}, tmp_path / "logs" / "log", str(tmp_path))
 
 
 def python(script):
@@ -101,3 +108,57 @@ def test_a_signal_goes_to_agents_and_to_workers_without_one(tmp_path):
         assert told == {str(agent.pid), str(orphan.pid)}
     finally:
         processes.kill(identity, "t")
+
+
+TRACEBACK = (
+    'Traceback (most recent call last):\n  File "x.py", line 1\n'
+    "ModuleNotFoundError: No module named 'trl'\n"
+)
+TORCHRUN = (
+    "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n"
+    "=====\ntrain.py FAILED\n-----\nexitcode  : 1 (pid: 7)\n=====\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("step 1\nout of patience\n\n", "out of patience"),
+        (TRACEBACK, "ModuleNotFoundError: No module named 'trl'"),
+        (TRACEBACK + TORCHRUN, "ModuleNotFoundError: No module named 'trl'"),
+        ("[rank0]: torch.OutOfMemoryError: CUDA out of memory\nbye\n", "[rank0]: torch.OutOfMemoryError"),
+        ("=====\n", ""),
+    ],
+)
+def test_the_error_of_the_role_is_told_and_not_what_torchrun_adds(tmp_path, text, said):
+    """The last lines of torchrun say only that a rank failed, which everybody knows by then."""
+    (tmp_path / "log").write_text(text)
+    found = telling_line(tmp_path / "log")
+    assert found.startswith(said)
+    assert bool(found) == bool(said)
+
+
+def test_a_log_that_cannot_be_read_tells_nothing(tmp_path):
+    """Why a role ended must not be hidden by how its log is kept."""
+    assert telling_line(tmp_path / "none") == ""
+
+
+def test_a_clock_that_is_set_makes_no_other_process_of_one(monkeypatch):
+    """A078: a node that got its time late took every role for gone, and stopped it without a checkpoint."""
+    started = start_time_of(os.getpid())
+    real = psutil.boot_time()
+    monkeypatch.setattr("psutil.boot_time", lambda: real + 3600.0)
+    monkeypatch.setattr("psutil._pslinux.boot_time", lambda: real + 3600.0)
+    monkeypatch.setattr("psutil.Process.create_time", lambda _: real + 3600.0)
+    assert still_runs(os.getpid(), started)
+    assert 0.0 < started <= time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def test_a_process_that_has_ended_runs_no_more_and_had_a_start_time():
+    """A role may end before it is on record; until its parent asks for its status it is there."""
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        started = start_time_of(process.pid)
+        assert started > 0.0
+        assert not still_runs(process.pid, started)
+    assert start_time_of(2**22 + 1) is None

@@ -13,8 +13,8 @@ from handover_cases import OPTIONS, case
 from live import wait_for
 
 from libra_plan.errors import InputError, LaunchError
-from libra_plan.planner.runtime import host
-from libra_plan.planner.runtime import records as r
+from libra_plan.planner.runtime import host, processes
+from libra_plan.planner.runtime import journal as r
 from libra_plan.planner.runtime.apply import apply, stop
 from libra_plan.planner.runtime.journal import open_journal
 from libra_plan.planner.runtime.processes import START_MARK
@@ -64,7 +64,7 @@ def cards(*processes):
 
 def marked(lab, **more):
     """Start a process that carries the mark of this run."""
-    environment = {**os.environ, host.MARK: lab.state().launch_id, "CUDA_VISIBLE_DEVICES": "", **more}
+    environment = {**os.environ, processes.MARK: lab.state().launch_id, "CUDA_VISIBLE_DEVICES": "", **more}
     return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], env=environment)
 
 
@@ -185,7 +185,7 @@ def test_a_launch_in_the_foreground_is_seen_while_it_is_at_work(tmp_path):
                 role="actor",
                 generation=1,
                 pid=role.pid,
-                start_time=host.start_time_of(role.pid),
+                start_time=processes.start_time_of(role.pid),
                 log="a.log",
             )
             own = psutil.Process()

@@ -16,13 +16,13 @@ from live import wait_for
 from libra_plan.errors import InputError, LaunchError, LockedError
 from libra_plan.planner.launchers.document import manifest_to_json, read_manifest
 from libra_plan.planner.launchers.store import lock_folder
-from libra_plan.planner.runtime import host
-from libra_plan.planner.runtime import records as r
+from libra_plan.planner.runtime import journal as r
+from libra_plan.planner.runtime import processes
 from libra_plan.planner.runtime.apply import apply, resume, stop
 from libra_plan.planner.runtime.checkpoints import marks_of
-from libra_plan.planner.runtime.goal import Deadlines
 from libra_plan.planner.runtime.launch import launch
 from libra_plan.planner.runtime.processes import START_MARK
+from libra_plan.planner.runtime.supervisor import Deadlines
 from libra_plan.profiles.switch_costs import STORE
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -60,7 +60,7 @@ def test_only_what_it_started_is_touched(lab):
     environment = {**lab.settings().environment, **marks}
     words = [sys.executable, "-c", "import time; time.sleep(60)"]
     others = [
-        subprocess.Popen(words, env={**environment, host.MARK: "another"}),
+        subprocess.Popen(words, env={**environment, processes.MARK: "another"}),
         subprocess.Popen(words, env=environment),
     ]
     try:
@@ -81,7 +81,7 @@ def test_a_signal_calls_the_hand_over_off(lab):
         if line == "resize:b: ask for a checkpoint":
             os.kill(os.getpid(), signal.SIGTERM)
 
-    report = move(lab, lab.manifest(NEW, old), tell=heard)
+    report = move(lab, lab.manifest(NEW, old), notes=heard)
     assert (report.outcome, report.reason) == ("old", "interrupted by SIGTERM")
     assert lab.faults() == []
     assert lab.runs(old) == []
@@ -97,7 +97,7 @@ def test_asked_twice_it_leaves_at_once_and_the_next_one_goes_on(lab):
             os.kill(os.getpid(), signal.SIGINT)
             os.kill(os.getpid(), signal.SIGINT)
 
-    assert move(lab, new, tell=heard).outcome == "left"
+    assert move(lab, new, notes=heard).outcome == "left"
     assert move(lab, new).outcome == "new"
     assert lab.faults() == []
     assert lab.runs(new) == []
@@ -108,14 +108,14 @@ def test_a_role_that_was_being_started_when_the_supervisor_died_never_runs(lab):
     script = (
         "import os, signal, sys, pathlib; sys.path.insert(0, sys.argv[2])\n"
         "from handover_cases import Case\n"
-        "from libra_plan.planner.runtime.journal import Journal\n"
+        "from libra_plan.planner.runtime.journal import RunJournal\n"
         "from libra_plan.planner.runtime.apply import apply\n"
         "from libra_plan.planner.launchers.document import read_manifest\n"
-        "append, folder = Journal.append, pathlib.Path(sys.argv[1])\n"
+        "append, folder = RunJournal.append, pathlib.Path(sys.argv[1])\n"
         "def doomed(self, record):\n"
         "    if type(record).__name__ == 'Started': os.kill(os.getpid(), signal.SIGKILL)\n"
         "    return append(self, record)\n"
-        "Journal.append = doomed\n"
+        "RunJournal.append = doomed\n"
         "lab = Case(folder, (0, 0))\n"
         "apply(read_manifest(folder / 'm.json'), folder=lab.run, dry_run=False, settings=lab.settings())\n"
     )
@@ -128,7 +128,7 @@ def test_a_role_that_was_being_started_when_the_supervisor_died_never_runs(lab):
     )
     assert done.returncode == -signal.SIGKILL
     assert kinds(lab)[-1] is r.Intent
-    wait_for(lambda: not host.marked_processes(lab.state().launch_id))
+    wait_for(lambda: not processes.marked_processes(lab.state().launch_id))
     time.sleep(0.1)
     assert lab.events() == []
     assert resume(folder=lab.run, dry_run=False, settings=lab.settings()).outcome == "new"
@@ -174,7 +174,7 @@ def test_costs_that_cannot_be_kept_are_told_when_all_is_done(lab):
     (lab.run / STORE).mkdir()
     manifest = lab.manifest(OLD)
     report = apply(
-        manifest, folder=lab.run, dry_run=False, first=True, settings=lab.settings(tell=heard.append)
+        manifest, folder=lab.run, dry_run=False, first=True, settings=lab.settings(notes=heard.append)
     )
     assert report.outcome == "new"
     assert any("what it cost is not kept" in line for line in heard)
