@@ -18,13 +18,13 @@ from libra_plan.cli import (
     handover_verbs,
     manifest_verbs,
     monitor_verbs,
-    plan_verbs,
+    plan_verbs,  # noqa: F401 - joins the program, as every module of verbs does
     profile_drift,
     profile_sources,
     profile_verbs,
     render,
     replan_verbs,
-    schema_verb,
+    schema_verb,  # noqa: F401
     simulate_verb,
     task_verbs,
     throughput_verbs,
@@ -40,12 +40,10 @@ _INTERRUPTED = 130  # what shells give a program that Ctrl-C ended
 _NO_READER = 141  # and one whose reader left
 _pressed: list[int] = []
 
-plan_verbs.register(app)
 manifest_verbs.register(app)
 monitor_verbs.register(app)
 handover_verbs.register(app)
 replan_verbs.register(app)
-schema_verb.register(app)
 throughput_verbs.register(app)
 batch_verb.register(app)
 doctor_verb.register(app)

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from libra_plan.cli import render
-from libra_plan.cli.inputs import ClusterFlags, read_inputs, read_manifest_at
+from libra_plan.cli.inputs import read_inputs, read_manifest_at
 from libra_plan.cli.observed import read_observed
-from libra_plan.cli.solving import verified_plan
 from libra_plan.errors import InputError
+from libra_plan.planner.inputs.cluster import ClusterFlags
 
 if TYPE_CHECKING:
     from libra_plan.planner.doctor import Diagnosis
@@ -23,6 +23,7 @@ def estimated(diagnosis: Diagnosis, profiles: Path, run: Path, cluster: Path | N
     """Return the diagnosis with what a new plan predicts; corrections that lie by the manifest count."""
     from libra_plan.planner.doctor.estimate import PLANNED, step_changes, with_estimates
     from libra_plan.planner.optimize.base import SolveParams
+    from libra_plan.planner.solving import search
 
     if not any(each.code in PLANNED and each.task for each in diagnosis.findings):
         return diagnosis
@@ -35,7 +36,7 @@ def estimated(diagnosis: Diagnosis, profiles: Path, run: Path, cluster: Path | N
     flags = ClusterFlags(cluster=cluster) if cluster is not None else _uniform(manifest)
     policy = manifest.spec.certificate.policy
     inputs = read_inputs(profiles, flags, policy=policy, parent=manifest, observed=observed)
-    plan = verified_plan(inputs.problem, SolveParams())
+    plan = search(inputs.problem, SolveParams(), notes=render.note)
     return with_estimates(diagnosis, step_changes(inputs.problem, plan))
 
 

@@ -14,6 +14,7 @@ __all__ = [
     "AheadSteps",
     "AllowPrior",
     "Budget",
+    "CacheMib",
     "ClusterPath",
     "CorrectionsGiven",
     "CorrectionsOption",
@@ -118,6 +119,14 @@ SwitchCostsFrom = Annotated[
         "--switch-costs",
         help="Recorded costs of moves (switch_costs.jsonl); default: that in the folder of --from, or beside "
         "the profiles.",
+    ),
+]
+CacheMib = Annotated[
+    float,
+    typer.Option(
+        "--columns-mib",
+        help="MiB of configurations to keep in the cache folder, for tasks that stay as they are; 0: none.",
+        min=0.0,
     ),
 ]
 

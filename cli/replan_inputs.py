@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from libra_plan.cli import render
-from libra_plan.cli.inputs import ClusterFlags, Inputs, read_inputs
+from libra_plan.cli.inputs import read_inputs
 from libra_plan.cli.move_costs import cost_files
 from libra_plan.cli.observed import read_observed
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from libra_plan.planner.controller.policy import TrustPolicy
     from libra_plan.planner.controller.runner import World
     from libra_plan.planner.controller.state import LoopState
+    from libra_plan.planner.inputs.cluster import ClusterFlags
+    from libra_plan.planner.inputs.problem import PricedProblem as Inputs
     from libra_plan.planner.launchers.manifest import Manifest
     from libra_plan.planner.problem import Problem
     from libra_plan.planner.telemetry.observations import (

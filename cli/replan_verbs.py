@@ -30,7 +30,6 @@ from libra_plan.cli.flags import (
     Seed,
     with_options,
 )
-from libra_plan.cli.inputs import ClusterFlags
 from libra_plan.cli.kept_configurations import MOST_MIB, ColumnsMib, kept_configurations
 from libra_plan.errors import LockedError, StateError
 
@@ -167,6 +166,7 @@ class Looking:
     def sources(self) -> Sources:
         """Give where a look reads from."""
         from libra_plan.cli.replan_inputs import Sources
+        from libra_plan.planner.inputs.cluster import ClusterFlags
 
         return Sources(
             self.profiles,

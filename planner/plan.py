@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import msgspec
+
+from libra_plan.errors import InputError
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.quantities import Estimate
 from libra_plan.models.topology import GpuId
+from libra_plan.notes import Notes, log_note
 from libra_plan.planner.problem import (
     IncumbentRole,
     IncumbentTask,
     IncumbentWorkers,
+    Problem,
     SharingKind,
     StageOption,
 )
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from libra_plan.planner.launchers.manifest import Manifest
 
 __all__ = [
     "Certificate",
@@ -273,17 +285,44 @@ class JointRun:
     configuration: Configuration
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Plan:
-    """The answer: running tasks in problem order, queued tasks with reasons, and the proof.
+    """Which way each task runs, on which GPUs, which tasks wait and why, and how good that is.
 
-    `joint` lists the tasks among them that share pools.
+    Attributes
+    ----------
+    running
+        The tasks that run, in the order of the workload, each with its configuration and its GPUs.
+    queued
+        The tasks that wait, each with a code and a reason.
+    certificate
+        The objective, the bounds on it and what else is known of the plan.
+    joint
+        The tasks that share pools.
+    problem
+        The problem that the plan solves; None for a plan that `solve` did not return.
+
+    Examples
+    --------
+    >>> import libra_plan as lp
+    >>> plan = lp.solve("profiles", gpus=8)
+    >>> [(running.task, len(running.gpus)) for running in plan.running]
+    [('agent-7b', 2), ('reward-1.5b', 4), ('eval-7b', 2)]
     """
 
     running: tuple[RunningTask, ...]
     queued: tuple[QueuedTask, ...]
     certificate: Certificate
     joint: tuple[JointRun, ...] = ()
+    problem: Problem | None = field(default=None, compare=False)
+
+    def __repr__(self) -> str:
+        proof = self.certificate
+        gpus = {gpu for running in self.running for gpu in running.gpus}
+        return (
+            f"Plan({proof.status.value}: {len(self.running)} tasks on {len(gpus)} GPUs, {len(self.queued)} "
+            f"waiting, objective {proof.objective:.6f}, bound {proof.bound:.6f})"
+        )
 
     @property
     def configurations(self) -> tuple[Configuration, ...]:
@@ -291,6 +330,173 @@ class Plan:
         covered = {task for run in self.joint for task in run.tasks}
         apart = (running.configuration for running in self.running if running.task not in covered)
         return (*apart, *(run.configuration for run in self.joint))
+
+    @property
+    def known_problem(self) -> Problem:
+        """The problem that the plan solves; an error where the plan does not know it."""
+        if self.problem is None:
+            raise InputError(
+                "this plan does not know its problem",
+                way_out="take the plan that `solve` returns, or dataclasses.replace(plan, problem=problem)",
+            )
+        return self.problem
+
+    def summary(self) -> str:
+        """Return the plan as tables: roles, tasks, the map of GPUs, what waits, and the proof.
+
+        Returns
+        -------
+        str
+            What `libra-plan solve` prints.
+
+        Raises
+        ------
+        InputError
+            If the plan does not know its problem.
+
+        Examples
+        --------
+        >>> import libra_plan as lp
+        >>> print(lp.solve("profiles", gpus=8).summary().splitlines()[-1])
+        for comparison: equal-split 3.351905, greedy 4.350022
+        """
+        from libra_plan.planner.report.plan_text import plan_text
+
+        return plan_text(self.known_problem, self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plan as plain data, which JSON and YAML can hold.
+
+        Returns
+        -------
+        dict[str, Any]
+            `running`, `queued`, `certificate` and `joint`.
+
+        Raises
+        ------
+        Nothing of its own.
+
+        Examples
+        --------
+        >>> import libra_plan as lp
+        >>> lp.solve("profiles", gpus=8).to_dict()["certificate"]["status"]
+        'optimal'
+        """
+        data: dict[str, Any] = msgspec.to_builtins(replace(self, problem=None), str_keys=True)
+        del data["problem"]
+        return data
+
+    def to_frame(self) -> DataFrame:
+        """Return the plan as a table of pandas, one row a role.
+
+        Returns
+        -------
+        pandas.DataFrame
+            The task and role with layout, GPUs, seconds, memory, step, rates and fair share.
+
+        Raises
+        ------
+        InputError
+            If pandas is not installed, or the plan does not know its problem.
+
+        Examples
+        --------
+        >>> import libra_plan as lp
+        >>> frame = lp.solve("profiles", gpus=8).to_frame()
+        >>> frame.groupby("task", sort=False)["step_s"].first().round().to_dict()
+        {'agent-7b': 849.0, 'reward-1.5b': 26.0, 'eval-7b': 151.0}
+        """
+        from libra_plan.planner.report.plan_frame import plan_frame
+
+        return plan_frame(self.known_problem, self)
+
+    def _repr_html_(self) -> str:
+        from libra_plan.planner.report.plan_html import plan_html
+
+        return plan_html(self.known_problem, self)
+
+    def draw(self, path: str | Path) -> None:
+        """Draw the plan as SVG: one lane a GPU, one bar a stage, over the longest step.
+
+        Parameters
+        ----------
+        path
+            The file to write; its name ends in .svg.
+
+        Raises
+        ------
+        InputError
+            If the file is no SVG or cannot be written, or the plan does not know its problem.
+
+        Examples
+        --------
+        >>> import libra_plan as lp
+        >>> lp.solve("profiles", gpus=8).draw("plan.svg")
+        """
+        from libra_plan.planner.report.plan_picture import write_plan_svg
+
+        write_plan_svg(self.known_problem, self, Path(path))
+
+    def to_manifest(self, name: str = "libra-plan") -> Manifest:
+        """Return the placement manifest that launchers start.
+
+        Parameters
+        ----------
+        name
+            The name of the plan; a plan made from a running one keeps that one's name.
+
+        Returns
+        -------
+        Manifest
+            The manifest, sealed; the running plan's, where this plan adds nothing to it.
+
+        Raises
+        ------
+        InputError
+            If the plan does not know its problem, or a name in it fits no manifest.
+
+        Examples
+        --------
+        >>> import libra_plan as lp
+        >>> lp.solve("profiles", gpus=8).to_manifest().metadata.generation
+        1
+        """
+        from libra_plan.planner.saving import manifest_of
+
+        return manifest_of(self, name)
+
+    def save(self, out: str | Path, name: str = "libra-plan", notes: Notes = log_note) -> Manifest:
+        """Write the manifest to a folder, from which `launch`, `emit` and `replan` take it.
+
+        Parameters
+        ----------
+        out
+            The folder.
+        name
+            The name of the plan.
+        notes
+            A function that gets a line on what was written. Default: it is logged.
+
+        Returns
+        -------
+        Manifest
+            The manifest that lies in the folder now.
+
+        Raises
+        ------
+        InputError
+            If the folder cannot be written to, or holds the manifest of another plan than the one
+            that this plan was made from.
+
+        Examples
+        --------
+        >>> import libra_plan as lp
+        >>> lp.solve("profiles", gpus=8).save("run").metadata.name
+        'libra-plan'
+        """
+        from libra_plan.planner.saving import save_plan
+
+        return save_plan(self, Path(out), name=name, notes=notes)
 
 
 def held_by(plan: Plan) -> tuple[IncumbentTask, ...]:

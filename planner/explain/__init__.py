@@ -1,6 +1,6 @@
 """Why the plan is as it is, what would better it, and what must give way where there is none."""
 
-from libra_plan.planner.explain.explain import Explanation, explain, explain_no_plan
+from libra_plan.planner.explain.explain import Explanation, explain_no_plan, explain_plan
 from libra_plan.planner.explain.infeasible import CannotRun, Way, cannot_run, runs_alone
 from libra_plan.planner.explain.margins import LimitGain, NextBest, OneMoreGpu
 from libra_plan.planner.explain.relax import Relaxation, relaxed
@@ -17,8 +17,8 @@ __all__ = [
     "TaskExplanation",
     "Way",
     "cannot_run",
-    "explain",
     "explain_no_plan",
+    "explain_plan",
     "relaxed",
     "runs_alone",
 ]

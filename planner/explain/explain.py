@@ -5,6 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
+
+import msgspec
 
 from libra_plan.planner.explain.infeasible import CannotRun, cannot_run, runs_alone
 from libra_plan.planner.explain.margins import (
@@ -17,26 +20,67 @@ from libra_plan.planner.explain.margins import (
 )
 from libra_plan.planner.explain.tasks import TaskExplanation, explain_task
 from libra_plan.planner.optimize.base import SolveParams
-from libra_plan.planner.plan import Plan
+from libra_plan.planner.plan import Plan, QueuedTask
 from libra_plan.planner.problem import Problem
 
-__all__ = ["Explanation", "explain", "explain_no_plan"]
+__all__ = ["Explanation", "explain_no_plan", "explain_plan"]
 
 _TOLD = 3  # tasks of a problem without any plan
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The explanation of a plan; `limits` has the limit to raise first, first."""
+    """The explanation of a plan.
+
+    Attributes
+    ----------
+    tasks
+        What binds each running task, and how else it could run.
+    one_more_gpu
+        What the plan would gain from one more GPU of each class.
+    limits
+        The limits whose next step gains something, the best first.
+    next_best
+        The best plan that is not this one; None where there is no other.
+    cannot_run
+        The tasks that could not run even alone, with what must give way.
+    queued
+        The tasks that wait, with the reason.
+    """
 
     tasks: tuple[TaskExplanation, ...]
     one_more_gpu: tuple[OneMoreGpu, ...]
     limits: tuple[LimitGain, ...] = ()
     next_best: NextBest | None = None
     cannot_run: tuple[CannotRun, ...] = ()
+    queued: tuple[QueuedTask, ...] = ()
+
+    def summary(self) -> str:
+        """Return the explanation as text.
+
+        Returns
+        -------
+        str
+            What `libra-plan explain` prints.
+        """
+        from libra_plan.planner.report.explanation_text import explanation_text
+
+        return explanation_text(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the explanation as plain data, which JSON and YAML can hold.
+
+        Returns
+        -------
+        dict[str, Any]
+            `explanation`, and `queued` beside it.
+        """
+        data: dict[str, Any] = msgspec.to_builtins(self, str_keys=True)
+        queued = data.pop("queued")
+        return {"explanation": data, "queued": queued}
 
 
-def explain(
+def explain_plan(
     problem: Problem,
     plan: Plan,
     params: SolveParams | None = None,
@@ -48,11 +92,9 @@ def explain(
     """
     params = params or SolveParams()
     waiting = [problem.task_of[queued.task] for queued in plan.queued]
-    more, limits, second = (
-        one_more_gpu(problem, plan, params),
-        gains_of_limits(problem, plan, params),
-        next_best(problem, plan, params),
-    )
+    more = one_more_gpu(problem, plan, params)
+    limits = gains_of_limits(problem, plan, params)
+    second = next_best(problem, plan, params)
     in_time = _within(params.time_limit_s, clock)
     return Explanation(
         tasks=tuple(explain_task(problem, running, plan.joint) for running in plan.running),
@@ -62,6 +104,7 @@ def explain(
         cannot_run=tuple(
             cannot_run(problem, task, in_time) for task in waiting if not runs_alone(problem, task)
         ),
+        queued=plan.queued,
     )
 
 

@@ -2,74 +2,68 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-from xml.sax.saxutils import escape
+from pathlib import Path
 
-if TYPE_CHECKING:
-    from libra_plan.models.topology import GpuId
-    from libra_plan.planner.plan import Plan, Pool, RunningTask
-    from libra_plan.planner.problem import Problem
+from libra_plan.errors import writing
+from libra_plan.models.topology import GpuId
+from libra_plan.planner.plan import Plan, Pool, RunningTask
+from libra_plan.planner.problem import Problem
+from libra_plan.planner.report.svg import COLOURS, Svg, check_svg_name
+from libra_plan.profiles.durable import write_atomically
 
-__all__ = ["plan_svg"]
+__all__ = ["plan_svg", "write_plan_svg"]
 
-_COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb")
 _LANE, _BAR, _LEFT, _WIDTH, _TOP = 26, 20, 96, 860, 34
+_LETTER = 7.0  # pixels that a letter takes
 _MOST_LANES = 64
 
 Bar = tuple[float, float, str]
-"""(start s, end s, label)."""
+"""Start and end, seconds, and the label."""
+
+
+def write_plan_svg(problem: Problem, plan: Plan, path: Path) -> None:
+    """Draw the plan to a file."""
+    check_svg_name(path)
+    with writing(path):
+        write_atomically(path, plan_svg(problem, plan).encode())
 
 
 def plan_svg(problem: Problem, plan: Plan) -> str:
-    """Draw the plan: steps repeat to the end of the longest one, so faster tasks show several."""
+    """Draw the plan; steps repeat to the end of the longest one, so faster tasks show several."""
     horizon = max(running.configuration.step_time_s.value for running in plan.running)
     lanes = _lanes(problem, plan, horizon)
     names = [str(gpu) for gpu in problem.cluster.gpus][:_MOST_LANES]
     height = _TOP + _LANE * len(names) + 54
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_LEFT + _WIDTH + 20}" height="{height}" '
-        'font-family="sans-serif" font-size="12">',
-        '<rect width="100%" height="100%" fill="white"/>',
-        f'<text x="{_LEFT}" y="20">one step of the slowest task, {horizon:,.0f} s; '
-        f"{escape(plan.certificate.status.value)}, gap {plan.certificate.gap:.1e}</text>",
-    ]
+    svg = Svg(_LEFT + _WIDTH + 20, height)
+    proof = plan.certificate
+    svg.words(
+        _LEFT,
+        20,
+        f"one step of the slowest task, {horizon:,.0f} s; {proof.status.value}, gap {proof.gap:.1e}",
+    )
     for at, name in enumerate(names):
         y = _TOP + _LANE * at
-        parts.append(f'<text x="{_LEFT - 8}" y="{y + 15}" text-anchor="end">{escape(name)}</text>')
-        parts.append(f'<rect x="{_LEFT}" y="{y}" width="{_WIDTH}" height="{_BAR}" fill="#f2f2f2"/>')
+        svg.words(_LEFT - 8, y + 15, name, text_anchor="end")
+        svg.rect(_LEFT, y, _WIDTH, _BAR, fill="#f2f2f2")
         for task, (start, end, label) in lanes.get(name, ()):
-            parts.append(_bar(task, start / horizon, end / horizon, label, y))
-    parts.append(_legend(plan, _TOP + _LANE * len(names) + 20))
-    more = len(problem.cluster.gpus) - len(names)
-    if more:
-        parts.append(f'<text x="{_LEFT}" y="{height - 6}">and {more} more GPUs</text>')
-    return "\n".join([*parts, "</svg>\n"])
-
-
-def _bar(task: int, start: float, end: float, label: str, y: int) -> str:
-    x, width = _LEFT + start * _WIDTH, max(0.6, (end - start) * _WIDTH - 0.6)
-    colour = _COLOURS[task % len(_COLOURS)]
-    shown = label if width > 7.0 * len(label) else ""
-    return (
-        f'<rect x="{x:.1f}" y="{y}" width="{width:.1f}" height="{_BAR}" fill="{colour}"/>'
-        f'<text x="{x + 4:.1f}" y="{y + 14}" fill="white">{escape(shown)}</text>'
-    )
-
-
-def _legend(plan: Plan, y: int) -> str:
-    words = []
+            x, width = _LEFT + start / horizon * _WIDTH, max(0.6, (end - start) / horizon * _WIDTH - 0.6)
+            svg.rect(x, y, width, _BAR, fill=COLOURS[task % len(COLOURS)])
+            if width > _LETTER * len(label):
+                svg.words(x + 4, y + 14, label, fill="white")
+    y = _TOP + _LANE * len(names) + 20
     for at, running in enumerate(plan.running):
         x = _LEFT + at * 240
-        words.append(f'<rect x="{x}" y="{y}" width="12" height="12" fill="{_COLOURS[at % len(_COLOURS)]}"/>')
-        words.append(
-            f'<text x="{x + 18}" y="{y + 11}">{escape(running.task)}: step '
-            f"{running.configuration.step_time_s.value:,.0f} s</text>"
-        )
-    return "\n".join(words)
+        svg.rect(x, y, 12, 12, fill=COLOURS[at % len(COLOURS)])
+        step = f"{running.configuration.step_time_s.value:,.0f} s"
+        svg.words(x + 18, y + 11, f"{running.task}: step {step}")
+    more = len(problem.cluster.gpus) - len(names)
+    if more:
+        svg.words(_LEFT, height - 6, f"and {more} more GPUs")
+    return svg.text
 
 
 def _lanes(problem: Problem, plan: Plan, horizon: float) -> dict[str, list[tuple[int, Bar]]]:
-    """Give every GPU its bars, steps repeated to the horizon."""
+    """Map each GPU to its bars, with steps repeated to the horizon."""
     lanes: dict[str, list[tuple[int, Bar]]] = {}
     for number, running in enumerate(plan.running):
         step = running.configuration.step_time_s.value
@@ -100,7 +94,7 @@ def _one_step(problem: Problem, running: RunningTask) -> list[tuple[GpuId, Bar]]
 
 
 def _in_turn(plan: Plan, running: RunningTask) -> list[tuple[GpuId, Bar]]:
-    """Lay a step out that takes two pools in turn with another task's; nothing for other tasks."""
+    """Lay out a step that takes two pools in turn with another task's; return nothing for other tasks."""
     run = next((run for run in plan.joint if run.kind.value == "turns" and running.task in run.tasks), None)
     if run is None:
         return []

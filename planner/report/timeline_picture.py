@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Mapping
 from datetime import datetime, timezone
 from itertools import groupby
-from typing import TYPE_CHECKING
-from xml.sax.saxutils import escape
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from libra_plan.planner.doctor import Diagnosis, Evidence, Finding, Thresholds
-    from libra_plan.planner.doctor.tracks import Floats, GpuTrack, RoleTrack
+from libra_plan.planner.doctor import Diagnosis, Evidence, Finding, Thresholds
+from libra_plan.planner.doctor.tracks import Floats, GpuTrack, RoleTrack
+from libra_plan.planner.report.svg import Svg
 
 __all__ = ["timeline_svg"]
 
 _HEAT = ("#eef3f8", "#c6d8ea", "#94b8d9", "#5f93c4", "#34689c")
 _LEVELS = {"note": "#bbbbbb", "warning": "#ee8866", "critical": "#cc3311"}
-_UNKNOWN = "#ffffff"
 _LANE, _BAR, _MARK, _LEFT, _WIDTH, _TOP = 22, 18, 18, 190, 860, 34
 _BINS = 430
 _MOST_LANES = 64
@@ -33,11 +30,11 @@ class _Axis:
         self.began_s, self.length_s = began_s, max(ended_s - began_s, 1.0)
 
     def x(self, at_s: float) -> float:
-        """Give the pixel."""
+        """Return the pixel of a moment."""
         return _LEFT + _WIDTH * min(max((at_s - self.began_s) / self.length_s, 0.0), 1.0)
 
     def bins(self, start_s: Floats, values: Floats, seconds: Floats, window_s: float) -> Floats:
-        """Give the mean of known values in each bin, weighted by time; NaN where nothing is known.
+        """Return the mean of known values in each bin, weighted by time; NaN where nothing is known.
 
         A window longer than a bin fills all the bins it covers.
         """
@@ -59,31 +56,25 @@ class _Axis:
 def timeline_svg(diagnosis: Diagnosis) -> str:
     """Draw the recording: darker is busier, white is unknown; the red line is the share of memory used."""
     evidence, limits = diagnosis.evidence, diagnosis.limits
-    began_s, ended_s = _ends(evidence, limits)
-    axis = _Axis(began_s, ended_s)
+    axis = _Axis(*_ends(evidence, limits))
     gpus = evidence.gpus[:_MOST_LANES]
     roles_at = _TOP + _MARK * len(diagnosis.findings) + 6
     gpus_at = roles_at + _LANE * len(evidence.roles)
     height = gpus_at + _LANE * len(gpus) + 40
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_LEFT + _WIDTH + 20}" height="{height}" '
-        'font-family="sans-serif" font-size="12">',
-        f'<rect width="100%" height="100%" fill="white"/><text x="{_LEFT}" y="20">{_title(axis)}</text>',
-    ]
+    svg = Svg(_LEFT + _WIDTH + 20, height)
+    svg.words(_LEFT, 20, _title(axis))
     rows = {track.name: gpus_at + _LANE * at for at, track in enumerate(gpus)}
     lanes = {(track.task, track.role): roles_at + _LANE * at for at, track in enumerate(evidence.roles)}
     for track in evidence.roles:
-        parts += _role_lane(track, axis, lanes[track.task, track.role], limits)
+        _role_lane(svg, track, axis, lanes[track.task, track.role], limits)
     for gpu in gpus:
-        parts += _gpu_lane(gpu, axis, rows[gpu.name], limits)
+        _gpu_lane(svg, gpu, axis, rows[gpu.name], limits)
     for number, finding in enumerate(diagnosis.findings):
-        parts += _mark(finding, axis, _TOP + _MARK * number, rows, lanes)
+        _mark(svg, finding, axis, _TOP + _MARK * number, rows, lanes)
     more = len(evidence.gpus) - len(gpus)
     legend = "GPUs: darker is busier; red line: memory; roles: darker waits less; white: unknown"
-    parts.append(
-        f'<text x="{_LEFT}" y="{height - 12}">{legend}{f"; and {more} more GPUs" if more else ""}</text>'
-    )
-    return "\n".join([*parts, "</svg>\n"])
+    svg.words(_LEFT, height - 12, f"{legend}{f'; and {more} more GPUs' if more else ''}")
+    return svg.text
 
 
 def _ends(evidence: Evidence, limits: Thresholds) -> tuple[float, float]:
@@ -110,62 +101,50 @@ def _title(axis: _Axis) -> str:
     return f"{first} to {last} UTC, {axis.length_s:,.0f} s"
 
 
-def _gpu_lane(gpu: GpuTrack, axis: _Axis, y: int, limits: Thresholds) -> Iterator[str]:
+def _gpu_lane(svg: Svg, gpu: GpuTrack, axis: _Axis, y: int, limits: Thresholds) -> None:
     busy = axis.bins(gpu.start_s, gpu.utilization_percent / 100, gpu.known_s, limits.window_s)
-    yield from _heat(gpu.name, busy, y)
+    _heat(svg, gpu.name, busy, y)
     held = axis.bins(gpu.start_s, gpu.used_mib / gpu.limit_mib, gpu.seconds, limits.window_s)
     points = [
-        f"{_LEFT + (at + 0.5) * _WIDTH / _BINS:.1f},{y + _BAR * (1 - min(share, 1.0)):.1f}"
+        (_LEFT + (at + 0.5) * _WIDTH / _BINS, y + _BAR * (1 - min(share, 1.0)))
         for at, share in enumerate(held.tolist())
         if not math.isnan(share)
     ]
     if points:
-        yield f'<polyline points="{" ".join(points)}" fill="none" stroke="#cc3311" stroke-width="0.8"/>'
+        svg.line(points, stroke="#cc3311", stroke_width=0.8)
 
 
-def _role_lane(track: RoleTrack, axis: _Axis, y: int, limits: Thresholds) -> Iterator[str]:
+def _role_lane(svg: Svg, track: RoleTrack, axis: _Axis, y: int, limits: Thresholds) -> None:
     working = axis.bins(track.start_s, 1 - track.waiting, track.covered_s, limits.stretch_s)
-    yield from _heat(track.name, working, y)
+    _heat(svg, track.name, working, y)
 
 
-def _heat(name: str, shares: Floats, y: int) -> Iterator[str]:
+def _heat(svg: Svg, name: str, shares: Floats, y: int) -> None:
     """Draw a lane of shares in five shades, neighbours of one shade as one bar."""
-    yield f'<text x="{_LEFT - 8}" y="{y + 13}" text-anchor="end">{escape(name)}</text>'
-    yield (
-        f'<rect x="{_LEFT}" y="{y}" width="{_WIDTH}" height="{_BAR}" fill="{_UNKNOWN}" '
-        'stroke="#dddddd" stroke-width="0.5"/>'
-    )
+    svg.words(_LEFT - 8, y + 13, name, text_anchor="end")
+    svg.rect(_LEFT, y, _WIDTH, _BAR, fill="#ffffff", stroke="#dddddd", stroke_width=0.5)
     shades = [None if math.isnan(share) else min(int(share * 5), 4) for share in shares.tolist()]
     wide = _WIDTH / _BINS
     for shade, group in groupby(enumerate(shades), key=lambda each: each[1]):
         places = [place for place, _ in group]
         if shade is not None:
-            yield (
-                f'<rect x="{_LEFT + places[0] * wide:.1f}" y="{y}" width="{len(places) * wide:.1f}" '
-                f'height="{_BAR}" fill="{_HEAT[shade]}"/>'
-            )
+            svg.rect(_LEFT + places[0] * wide, y, len(places) * wide, _BAR, fill=_HEAT[shade])
 
 
 def _mark(
+    svg: Svg,
     finding: Finding,
     axis: _Axis,
     y: int,
-    rows: dict[str, int],
-    lanes: dict[tuple[str, str], int],
-) -> Iterator[str]:
+    rows: Mapping[str, int],
+    lanes: Mapping[tuple[str, str], int],
+) -> None:
     """Draw when a finding was seen, and frame the lanes it is about."""
     x, colour = axis.x(finding.began_s), _LEVELS[finding.level.value]
     width = max(axis.x(finding.ended_s) - x, 2.0)
-    yield f'<text x="{_LEFT - 8}" y="{y + 11}" text-anchor="end" fill="{colour}">{finding.code}</text>'
-    said = escape(f"{finding.title}: {finding.evidence}")
-    yield (
-        f'<rect x="{x:.1f}" y="{y + 3}" width="{width:.1f}" height="9" fill="{colour}">'
-        f"<title>{said}</title></rect>"
-    )
+    svg.words(_LEFT - 8, y + 11, finding.code, text_anchor="end", fill=colour)
+    svg.rect(x, y + 3, width, 9, fill=colour, title=f"{finding.title}: {finding.evidence}")
     places = [rows[gpu] for gpu in finding.gpus if gpu in rows]
     own = lanes.get((finding.task or "", finding.role or ""))
     for place in places if own is None else [*places, own]:
-        yield (
-            f'<rect x="{x:.1f}" y="{place}" width="{width:.1f}" height="{_BAR}" fill="none" '
-            f'stroke="{colour}" stroke-width="1.2"/>'
-        )
+        svg.rect(x, place, width, _BAR, fill="none", stroke=colour, stroke_width=1.2)

@@ -14,10 +14,25 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from libra_plan.errors import (
+        InputError,
+        LaunchError,
+        LibraError,
+        LockedError,
+        NoPlanError,
+        RefusedError,
+        TimeLimitError,
+    )
     from libra_plan.models.batch import recommend_batch
     from libra_plan.models.packing import fill_bins
     from libra_plan.planner.doctor.diagnose import diagnose
+    from libra_plan.planner.inputs.price import price
+    from libra_plan.planner.inputs.problem import load
+    from libra_plan.planner.inputs.validate import validate
     from libra_plan.planner.launchers.emit import emit, launchers
+    from libra_plan.planner.optimize.interrupter import Watch
+    from libra_plan.planner.plan import Plan
+    from libra_plan.planner.problem import Problem
     from libra_plan.planner.runtime.apply import HandOverSettings, apply, resume, stop
     from libra_plan.planner.runtime.launch import launch
     from libra_plan.planner.runtime.status import status
@@ -30,6 +45,8 @@ if TYPE_CHECKING:
         save_complete,
         step_folder,
     )
+    from libra_plan.planner.schemas import schema
+    from libra_plan.planner.solving import explain, solve, verify
     from libra_plan.planner.telemetry.counters import counter
     from libra_plan.planner.telemetry.monitor import monitor
     from libra_plan.planner.telemetry.summary import summarise_recording
@@ -40,6 +57,16 @@ __version__ = "0.1.0"
 __all__ = [
     "Deadlines",
     "HandOverSettings",
+    "InputError",
+    "LaunchError",
+    "LibraError",
+    "LockedError",
+    "NoPlanError",
+    "Plan",
+    "Problem",
+    "RefusedError",
+    "TimeLimitError",
+    "Watch",
     "__version__",
     "apply",
     "await_release",
@@ -47,45 +74,69 @@ __all__ = [
     "counter",
     "diagnose",
     "emit",
+    "explain",
     "fill_bins",
     "latest_complete",
     "launch",
     "launchers",
+    "load",
     "monitor",
+    "price",
     "recommend_batch",
     "report",
     "resume",
     "save_complete",
+    "schema",
+    "solve",
     "status",
     "step_folder",
     "stop",
     "summarise_recording",
     "throughput",
+    "validate",
+    "verify",
 ]
 
 _HOMES = {
     "Deadlines": "planner.runtime.supervisor",
     "HandOverSettings": "planner.runtime.apply",
+    "InputError": "errors",
+    "LaunchError": "errors",
+    "LibraError": "errors",
+    "LockedError": "errors",
+    "NoPlanError": "errors",
+    "Plan": "planner.plan",
+    "Problem": "planner.problem",
+    "RefusedError": "errors",
+    "TimeLimitError": "errors",
+    "Watch": "planner.optimize.interrupter",
     "apply": "planner.runtime.apply",
     "await_release": "planner.runtime.worker",
     "checkpoint_requested": "planner.runtime.worker",
     "counter": "planner.telemetry.counters",
     "diagnose": "planner.doctor.diagnose",
     "emit": "planner.launchers.emit",
+    "explain": "planner.solving",
     "fill_bins": "models.packing",
     "latest_complete": "planner.runtime.worker",
     "launch": "planner.runtime.launch",
     "launchers": "planner.launchers.emit",
+    "load": "planner.inputs.problem",
     "monitor": "planner.telemetry.monitor",
+    "price": "planner.inputs.price",
     "recommend_batch": "models.batch",
     "report": "planner.runtime.worker",
     "resume": "planner.runtime.apply",
     "save_complete": "planner.runtime.worker",
+    "schema": "planner.schemas",
+    "solve": "planner.solving",
     "status": "planner.runtime.status",
     "step_folder": "planner.runtime.worker",
     "stop": "planner.runtime.apply",
     "summarise_recording": "planner.telemetry.summary",
     "throughput": "planner.telemetry.throughput",
+    "validate": "planner.inputs.validate",
+    "verify": "planner.solving",
 }
 """The module of each public name. A new name is added here, to `__all__` and to the imports above."""
 

@@ -1,14 +1,12 @@
 """`--ahead-steps` reaches the prices."""
 
-from libra_plan.cli.inputs import ClusterFlags, read_inputs
-from libra_plan.profiles.catalog import shipped_folder
+import libra_plan as lp
 
 
-def test_steps_ahead_are_asked_of_every_role(tmp_path, monkeypatch):
+def test_steps_ahead_are_asked_of_every_role():
     """A task without a history is priced as stated, and the plan says that nothing was forecast."""
-    monkeypatch.setenv("LIBRA_PLAN_CACHE", str(tmp_path))
-    inputs = read_inputs(shipped_folder(), ClusterFlags(gpus=8), ahead_steps=3)
-    option = inputs.problem.task_of["agent-7b"].roles[0].options[0]
+    problem = lp.price("profiles", gpus=8, ahead_steps=3)
+    option = problem.task_of["agent-7b"].roles[0].options[0]
     assert any("3 steps ahead as stated: no history_tokens" in note for note in option.notes)
 
 

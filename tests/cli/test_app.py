@@ -16,7 +16,6 @@ from cli_run import PROGRAM, environment, program
 
 import libra_plan
 from libra_plan.cli import app as app_module
-from libra_plan.cli import plan_verbs
 from libra_plan.cli.app import run
 
 VERBS = (
@@ -110,12 +109,12 @@ def test_an_empty_folder_is_refused(call, tmp_path):
 def test_our_own_faults_show_a_traceback(monkeypatch, folder):
     """A defect must be reported with its traceback, so it may not be dressed up as user's mistake."""
 
-    def broken(path: Path) -> None:
-        raise ZeroDivisionError(path)
+    def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError
 
-    monkeypatch.setattr(plan_verbs, "read_manifest_at", broken)
+    monkeypatch.setattr(libra_plan, "solve", broken)
     with pytest.raises(ZeroDivisionError):
-        run(["solve", str(folder), "--gpus", "2", "--from", "x"])
+        run(["solve", str(folder), "--gpus", "2"])
 
 
 @pytest.mark.parametrize("form", ["json", "yaml"])
@@ -265,11 +264,11 @@ def test_ctrl_c_while_a_module_is_loaded_is_no_defect(call, folder, monkeypatch)
 
     before = signal.getsignal(signal.SIGINT)
     monkeypatch.setattr(app_module, "_pressed", [])
-    monkeypatch.setattr(plan_verbs, "read_inputs", loaded)
+    monkeypatch.setattr(libra_plan, "validate", loaded)
     try:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         app_module.hear_interrupts()
-        ran = call("solve", folder, "--gpus", 1)
+        ran = call("validate", folder)
     finally:
         signal.signal(signal.SIGINT, before)
     assert ran.code == 130

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from cli_run import train_task, write_workload
 
-from libra_plan.cli.inputs import set_aside_notes
+from libra_plan.planner.inputs.price import set_aside_notes
 from libra_plan.profiles.catalog import load_folder, shipped_folder
 from libra_plan.profiles.counting import counted
 

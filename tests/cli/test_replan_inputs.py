@@ -13,10 +13,10 @@ from plans import cluster as cluster_of
 from plans import plan_of, problem_of, role, running
 from telemetry_cases import gpu, recorder, sample
 
-from libra_plan.cli.inputs import ClusterFlags
 from libra_plan.cli.replan_inputs import Sources, now, observations_of
 from libra_plan.models.topology import GpuId
 from libra_plan.planner.controller.state import Clock, LoopState, TaskClock
+from libra_plan.planner.inputs.cluster import ClusterFlags
 from libra_plan.planner.launchers.build import build_manifest
 from libra_plan.planner.launchers.document import placements_of
 from libra_plan.planner.runtime.worker import save_complete, step_folder

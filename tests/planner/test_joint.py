@@ -15,7 +15,7 @@ from random_problems import with_running as with_changes
 
 from libra_plan.errors import WorkloadError
 from libra_plan.models.topology import GpuId
-from libra_plan.planner.explain import explain
+from libra_plan.planner.explain import explain_plan
 from libra_plan.planner.optimize import solve_stages
 from libra_plan.planner.optimize.base import Backend
 from libra_plan.planner.optimize.solve import solve_problem
@@ -355,7 +355,7 @@ def test_a_task_in_two_sets_runs_in_one():
 def test_explanation_names_whom_a_task_waits_for(case, said):
     """What binds a task that shares is the other's work, not its own layouts."""
     problem = CASES[case]()
-    explained = explain(problem, solved(problem), EXACT)
+    explained = explain_plan(problem, solved(problem), EXACT)
     assert all(said in each.binding for each in explained.tasks)
     assert explained.next_best is not None
     assert any("waits" in each or "instead of" in each for each in explained.next_best.differs)

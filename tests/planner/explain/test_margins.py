@@ -9,7 +9,7 @@ import pytest
 from random_problems import random_problem
 
 from libra_plan.models.topology import Gpu, GpuId, Node
-from libra_plan.planner.explain import explain, explain_no_plan, relaxed
+from libra_plan.planner.explain import explain_plan, explain_no_plan, relaxed
 from libra_plan.planner.explain.margins import gains_of_limits, next_best, one_more_gpu
 from libra_plan.planner.optimize.base import SolveParams
 from libra_plan.planner.optimize.objective import candidates_of
@@ -144,7 +144,7 @@ def test_the_next_best_plan_is_the_best_other_one() -> None:
 def test_who_waits_because_it_cannot_run_is_told_what_must_give_way() -> None:
     """A plan for the others is no reason to leave a stuck task unexplained."""
     problem = Problem(table_cluster(4), (linear("a"), table_task("b", 1.0, {"train": {8: 1.0}})))
-    told = explain(problem, solved(problem), EXACT)
+    told = explain_plan(problem, solved(problem), EXACT)
     assert [each.task for each in told.cannot_run] == ["b"]
     assert "add 4 blocks of 1 free GPUs of class table" in told.cannot_run[0].text
     assert told.next_best is not None

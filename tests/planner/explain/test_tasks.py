@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from libra_plan.planner.explain import explain
+from libra_plan.planner.explain import explain_plan
 from libra_plan.planner.optimize.solve import solve_problem
 from libra_plan.planner.problem import Arrangement, Coupling, CouplingKind, Problem
 from libra_plan.planner.tables import table_cluster, table_task
@@ -19,7 +19,7 @@ def test_an_overlapping_role_takes_the_whole_step() -> None:
     seconds = {gpus: 40.0 / gpus for gpus in (1, 2)}
     task = table_task("t", 1.0, {"rollout": seconds, "train": {1: 20.0}}, AHEAD)
     problem = Problem(table_cluster(3), (task,))
-    explained = explain(problem, solve_problem(problem).require_plan()).tasks[0]
+    explained = explain_plan(problem, solve_problem(problem).require_plan()).tasks[0]
     assert explained.share == pytest.approx(1.0)
 
 
@@ -28,7 +28,7 @@ def test_gpus_bind_when_the_cluster_has_no_more() -> None:
     problem = Problem(
         table_cluster(4), (table_task("t", 1.0, {"train": {g: 8.0 / g for g in (1, 2, 3, 4)}}),)
     )
-    explained = explain(problem, solve_problem(problem).require_plan()).tasks[0]
+    explained = explain_plan(problem, solve_problem(problem).require_plan()).tasks[0]
     assert explained.binding == "GPUs: the cluster has no more than 4"
 
 
@@ -45,6 +45,6 @@ def test_a_bound_on_staleness_that_sets_the_pace_is_named() -> None:
     problem = Problem(table_cluster(3), (replace(task, arrangements=frozenset({Arrangement.SEPARATE})),))
     plan = solve_problem(problem).require_plan()
     assert plan.running[0].configuration.step_time_s.value == pytest.approx(15.0)
-    said = explain(problem, plan).tasks[0].notes[0]
+    said = explain_plan(problem, plan).tasks[0].notes[0]
     assert said.startswith("staleness_steps 1 sets the pace")
     assert "takes 15.0 s, with one more 10.0 s; the slowest pool takes 10.0 s" in said
