@@ -23,15 +23,15 @@ import numpy as np
 from replan_drift import drift
 from replan_worlds import SiaWorld, at, window, with_running
 
-from libra_plan.planner.controller.choose import Freedom, choose, plan_of
-from libra_plan.planner.controller.configuration_values import Memo, market_of
-from libra_plan.planner.controller.policy import ReplanPolicy, RulePolicy, SafetyPolicy, StayPolicy
-from libra_plan.planner.controller.reconcile import look
-from libra_plan.planner.controller.replay import replay
-from libra_plan.planner.controller.runner import World, one_look, recover
-from libra_plan.planner.controller.snapshot import LookInputs
+from libra_plan.planner.controller.choose import AllowedChanges, choose, place_choice
+from libra_plan.planner.controller.configuration_values import ValueCache, configuration_values
+from libra_plan.planner.controller.history import derive_again
+from libra_plan.planner.controller.hysteresis import ReplanPolicy, RulePolicy, SafetyPolicy, StayPolicy
+from libra_plan.planner.controller.reconcile import reconcile
+from libra_plan.planner.controller.replan import look, recover
+from libra_plan.planner.controller.snapshot import LoopInputs
 from libra_plan.planner.controller.state import LoopState
-from libra_plan.planner.controller.state_store import StateStore
+from libra_plan.planner.controller.store import StateStore
 from libra_plan.planner.launchers.build import build_manifest
 from libra_plan.planner.launchers.document import placements_of
 from libra_plan.planner.launchers.store import read_current, write_manifest
@@ -49,9 +49,9 @@ def line(*cells: object) -> None:
 
 def best_plan(problem: Problem) -> tuple[tuple[IncumbentTask, ...], float]:
     """Give the best plan from nothing, and what it is worth."""
-    market = market_of(problem)
-    found = choose(market, [task.worth for task in market.tasks], Freedom(), 1e-5, None)
-    plan = plan_of(market, found.chosen, found.prices, {})
+    market = configuration_values(problem)
+    found = choose(market, [task.worth for task in market.tasks], AllowedChanges(), 1e-5, None)
+    plan = place_choice(market, found.chosen, found.prices, {})
     assert plan is not None
     return held_by(plan), found.value
 
@@ -74,14 +74,14 @@ def unchanged(stick: Path, looks: int, folder: Path) -> None:
             o.time_s.value for o in options if (o.gpu_class, o.gpus) == (name, len(gpus))
         )
     seen = tuple(ObservedTime(task, "train", value) for task, value in seconds.items())
-    store, state, memo = StateStore.open(folder / "replan.db"), LoopState(), Memo()
+    store, state, memo = StateStore.open(folder / "replan.db"), LoopState(), ValueCache()
     rules: Counter[str] = Counter()
     moves, cpu = 0, []
     for number in range(looks):
         now = at(number)
-        inputs = LookInputs(problem, ReplanPolicy(), now, window(problem, now, seen))
+        inputs = LoopInputs(problem, ReplanPolicy(), now, window(problem, now, seen))
         begun = time.process_time()
-        looked = look(inputs, state, memo)
+        looked = reconcile(inputs, state, memo)
         cpu.append(time.process_time() - begun)
         store.record(inputs, state, looked, "kept")
         rules[looked.decision.rule] += 1
@@ -90,7 +90,7 @@ def unchanged(stick: Path, looks: int, folder: Path) -> None:
     line("unchanged world, 64 tasks / 64 GPUs", f"{looks} looks", f"{moves} moves", f"rules {dict(rules)}",
          f"look {np.median(cpu) * 1e3:.1f} ms CPU (most {max(cpu):.2f} s)")  # fmt: skip
     begun, cpu_begun = time.perf_counter(), time.process_time()
-    every = [each.same for each in replay(store)]
+    every = [each.same for each in derive_again(store)]
     wall, spent = time.perf_counter() - begun, time.process_time() - cpu_begun
     line("replay", f"{len(every)} looks", f"{sum(every)} bit-identical",
          f"{len(every) / wall:.0f} looks/s of wall, {len(every) / spent:.0f} of CPU")  # fmt: skip
@@ -108,8 +108,8 @@ def noisy(stick: Path, noise: float, looks: int, seed: int) -> tuple[float, floa
     """
     sia = SiaWorld.of(stick, 64, seed, sias_own=True)
     rng = np.random.default_rng(seed + 1)
-    true = market_of(sia.problem(sia.goodput))
-    best = choose(true, [task.worth for task in true.tasks], Freedom(), 1e-5, None).value
+    true = configuration_values(sia.problem(sia.goodput))
+    best = choose(true, [task.worth for task in true.tasks], AllowedChanges(), 1e-5, None).value
     worth = {
         (task.id, draft.blocks[0][0], int(gpus)): float(value)
         for task in true.tasks
@@ -127,12 +127,12 @@ def noisy(stick: Path, noise: float, looks: int, seed: int) -> tuple[float, floa
 
     bare = sia.problem(shaken())
     held, _ = best_plan(bare)
-    state, memo, losses, moves = LoopState(), Memo(), [], 0
+    state, memo, losses, moves = LoopState(), ValueCache(), [], 0
     begins = lost(held)
     for number in range(looks):
         problem, now = with_running(bare, held), at(number)
-        inputs = LookInputs(problem, ReplanPolicy(), now, window(problem, now, sia.seen(shaken())))
-        looked = look(inputs, state, memo)
+        inputs = LoopInputs(problem, ReplanPolicy(), now, window(problem, now, sia.seen(shaken())))
+        looked = reconcile(inputs, state, memo)
         plan = looked.decision.plan
         if plan is not None:
             assert violations_of(looked.problem, plan) == []
@@ -169,14 +169,14 @@ def step_changes(gpus: int, tasks: int) -> None:
     bare = Problem(table_cluster(gpus, 8), tuple(drawn))
     held, _ = best_plan(bare)
     problem = with_running(bare, held)
-    state, memo = LoopState(), Memo()
+    state, memo = LoopState(), ValueCache()
 
     def looked_at(number: int, **more: object) -> tuple[float, object]:
         nonlocal state, problem
         now = at(number)
-        inputs = LookInputs(problem, ReplanPolicy(), now, window(problem, now, **more))
+        inputs = LoopInputs(problem, ReplanPolicy(), now, window(problem, now, **more))
         begun = time.process_time()
-        found = look(inputs, state, memo)
+        found = reconcile(inputs, state, memo)
         spent = time.process_time() - begun
         plan = found.decision.plan
         if plan is not None:
@@ -220,20 +220,21 @@ class Site:
         problem = Problem(table_cluster(8), self.tasks)
         write_manifest(folder, build_manifest(problem, solve_problem(problem).require_plan(), name="lab"))
 
-    def sense(self, parent: object, book: object, state: object) -> World:
+    def facts(self, parent: object, requests: object, state: object) -> tuple[LoopInputs, None]:
         heavy = self.number % 2
         tasks = tuple(replace(t, weight=9.0 if n == heavy else 1.0) for n, t in enumerate(self.tasks))
         problem = Problem(table_cluster(8), tasks, placements_of(parent))  # type: ignore[arg-type]
-        return World(problem, window(problem, at(self.number)))
-
-    def look(self) -> None:
-        rules = ReplanPolicy(
+        policy = ReplanPolicy(
             rule=RulePolicy(looks_up=1, looks_down=1),
             stay=StayPolicy(task_s=0.0),
             safety=SafetyPolicy(least_steps=0),
         )
+        now = at(self.number)
+        return LoopInputs(problem, policy, now, window(problem, now)), None
+
+    def look(self) -> None:
         store = StateStore.open(self.folder / "replan.db")
-        one_look(self.folder, store, self.sense, rules, lambda: at(self.number))
+        look(self.folder, store, self.facts)
         store.close()
 
 
@@ -263,7 +264,7 @@ def kills(count: int, folder: Path) -> None:
             print(f"kill {number}: {problem}", file=sys.stderr)
             corrupt += 1
     store = StateStore.open(folder / "replan.db")
-    same = [each.same for each in replay(store)]
+    same = [each.same for each in derive_again(store)]
     store.close()
     line(
         "kill -9",

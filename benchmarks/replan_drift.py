@@ -18,10 +18,10 @@ from replan_worlds import at, window, with_running
 
 from libra_plan.models.length_forecast import LEAST_HISTORY, forecast_lengths
 from libra_plan.models.quantities import Estimate, Origin
-from libra_plan.planner.controller.configuration_values import Memo, market_of
-from libra_plan.planner.controller.policy import ReplanPolicy, StayPolicy
-from libra_plan.planner.controller.reconcile import look
-from libra_plan.planner.controller.snapshot import LookInputs
+from libra_plan.planner.controller.configuration_values import ValueCache, configuration_values
+from libra_plan.planner.controller.hysteresis import ReplanPolicy, StayPolicy
+from libra_plan.planner.controller.reconcile import reconcile
+from libra_plan.planner.controller.snapshot import LoopInputs
 from libra_plan.planner.controller.state import LoopState
 from libra_plan.planner.optimize.solve import solve_problem
 from libra_plan.planner.plan import held_by
@@ -85,7 +85,7 @@ State = tuple[int, int, int]
 def rates(second: float) -> dict[State, tuple[float, float]]:
     """Give what both tasks are worth in every split, by the problem of that moment."""
     problem = problem_at(exactly(length_at(second)), 3600.0)
-    references = {task.id: task.priced.reference for task in market_of(problem).tasks}
+    references = {task.id: task.priced.reference for task in configuration_values(problem).tasks}
     rl, other = problem.tasks
     times = [{o.gpus: o.time_s.value for o in role.options} for role in (*rl.roles, *other.roles)]
     found = {}
@@ -128,7 +128,7 @@ def with_loop(policy: ReplanPolicy, seed: int = 0) -> tuple[float, int]:
     rng = np.random.default_rng(seed)
     plan = solve_problem(problem_at(exactly(FIRST), 3600.0)).require_plan()
     held = held_by(plan)
-    state, memo = LoopState(), Memo()
+    state, memo = LoopState(), ValueCache()
     history: list[float] = []
     made, changes, horizon_s = 0.0, 0, policy.stay.prior_s
     for number in range(int(STEPS * STEP_S / LOOK_S)):
@@ -137,7 +137,7 @@ def with_loop(policy: ReplanPolicy, seed: int = 0) -> tuple[float, int]:
             history.append(length_at(len(history) * STEP_S) * math.exp(rng.normal(0.0, NOISE)))
         problem = with_running(problem_at(_ahead(history, horizon_s), horizon_s), held)
         now = at(number, LOOK_S)
-        looked = look(LookInputs(problem, policy, now, window(problem, now)), state, memo)
+        looked = reconcile(LoopInputs(problem, policy, now, window(problem, now)), state, memo)
         before, table = split_of(held), rates(second)
         horizon_s = looked.problem.horizon_s
         adopted = looked.decision.plan

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,13 +13,15 @@ from libra_plan.cli import render
 from libra_plan.cli.inputs import read_inputs
 from libra_plan.cli.move_costs import cost_files
 from libra_plan.cli.observed import read_observed
+from libra_plan.planner.controller.clocks import read_clocks
 
 if TYPE_CHECKING:
     from libra_plan.cli.observed import Observed
     from libra_plan.models.topology import Cluster, GpuId
-    from libra_plan.planner.controller.job_queue import TaskBook
-    from libra_plan.planner.controller.policy import TrustPolicy
-    from libra_plan.planner.controller.runner import World
+    from libra_plan.planner.controller.hysteresis import ReplanPolicy, TrustPolicy
+    from libra_plan.planner.controller.job_queue import TaskRequest
+    from libra_plan.planner.controller.replan import Facts
+    from libra_plan.planner.controller.snapshot import LoopInputs
     from libra_plan.planner.controller.state import LoopState
     from libra_plan.planner.inputs.cluster import ClusterFlags
     from libra_plan.planner.inputs.problem import PricedProblem as Inputs
@@ -29,14 +30,13 @@ if TYPE_CHECKING:
     from libra_plan.planner.telemetry.observations import (
         BatchStep,
         CheckpointAge,
-        Moment,
         Observations,
     )
     from libra_plan.planner.telemetry.sample import NodeSample
     from libra_plan.planner.telemetry.work_windows import WorkWindow
     from libra_plan.profiles.schema import TaskSpec, WorkloadFile
 
-__all__ = ["Sources", "now", "observations_of", "sense"]
+__all__ = ["Sources", "facts_of", "observations_of"]
 
 _TAIL_BYTES = 8 * 2**20
 _TRAINING = ("actor_train", "critic_train", "reward_train")
@@ -60,26 +60,28 @@ class Sources:
     ahead_steps: int | None = None
 
 
-def now() -> Moment:
-    """Read both clocks: the wall's, and that of this boot."""
-    from libra_plan.planner.runtime.supervisor import boot_clock
-    from libra_plan.planner.telemetry.observations import Moment
+def facts_of(sources: Sources, policy: ReplanPolicy) -> Facts:
+    """Return the function that reads what a look decides from."""
 
-    return Moment(time.time(), boot_clock(), _boot())  # noqa: TID251 - the one place where the loop meets a clock
+    def facts(
+        parent: Manifest, requests: tuple[TaskRequest, ...], state: LoopState
+    ) -> tuple[LoopInputs, WorkloadFile]:
+        return _read(sources, parent, requests, state, policy)
 
-
-def _boot() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    except OSError:
-        return ""
+    return facts
 
 
-def sense(sources: Sources, parent: Manifest, book: TaskBook, state: LoopState, trust: TrustPolicy) -> World:
+def _read(
+    sources: Sources,
+    parent: Manifest,
+    requests: tuple[TaskRequest, ...],
+    state: LoopState,
+    policy: ReplanPolicy,
+) -> tuple[LoopInputs, WorkloadFile]:
     """Price the workload as users want it now, and read what telemetry says."""
     from libra_plan.planner.controller.batch_steps import steps_in_effect, with_steps
-    from libra_plan.planner.controller.job_queue import merged, waits_of
-    from libra_plan.planner.controller.runner import World
+    from libra_plan.planner.controller.job_queue import paused_tasks, waits_of, with_requests
+    from libra_plan.planner.controller.snapshot import LoopInputs
 
     observed, taken = read_observed(None, sources.folder), steps_in_effect(sources.folder)
 
@@ -94,13 +96,12 @@ def sense(sources: Sources, parent: Manifest, book: TaskBook, state: LoopState, 
             ahead_steps=ahead_steps,
             observed=observed,
             move_costs=cost_files(None, sources.folder, None),
-            change=lambda workload: with_steps(merged(workload, book, waits_of(state)), taken),
+            change=lambda workload: with_steps(with_requests(workload, requests, waits_of(state)), taken),
         )
 
     inputs = priced(sources.ahead_steps)
     problem = _of_wanted(inputs.problem)
     today = None if sources.ahead_steps is None else _of_wanted(priced(None).problem)
-    wanted = problem.task_of
     workload = inputs.folder.workload
     assert workload is not None
     rigid = {
@@ -110,11 +111,15 @@ def sense(sources: Sources, parent: Manifest, book: TaskBook, state: LoopState, 
     }
     window = observations_of(sources, workload, problem, parent, state)
     if window is not None and sources.monitor is not None:
-        steps = _batch_steps(sources, inputs, today or problem, observed, trust)
-        said = {(step.task, step.role) for step in window.batch_steps}
-        steps = [step for step in steps if (step.task, step.role) not in said]
+        steps = _batch_steps(sources, inputs, today or problem, observed, policy.trust)
+        known = {(step.task, step.role) for step in window.batch_steps}
+        steps = [step for step in steps if (step.task, step.role) not in known]
         window = msgspec.structs.replace(window, batch_steps=(*window.batch_steps, *steps))
-    return World(problem, window, workload, book.paused & set(wanted), frozenset(rigid), today)
+    paused = paused_tasks(requests) & set(problem.task_of)
+    return (
+        LoopInputs(problem, policy, read_clocks(), window, paused, frozenset(rigid), today),
+        workload,
+    )
 
 
 def _batch_steps(
@@ -167,7 +172,7 @@ def observations_of(
     """Read all sources and put their observations together; None when no source has anything."""
     from libra_plan.planner.telemetry.observe import observe
 
-    wall_s = now().wall_s
+    wall_s = read_clocks().wall_s
     placed = {clock.task: _placed_at(state, clock.task, wall_s) for clock in state.clocks}
     return observe(
         list(_recent(sources)),
@@ -200,7 +205,7 @@ def _recent(sources: Sources) -> Iterator[WorkWindow]:
     if not paths:
         return
     rejected: list[LeftOut] = []
-    axis, wall_s = ClockAxis(), now().wall_s
+    axis, wall_s = ClockAxis(), read_clocks().wall_s
     files = [file for path in paths for file in (find_recordings([path]) if _has_files(path) else ())]
     for window in read_windows(files, rejected, tail_bytes=_TAIL_BYTES):
         if axis.end_s(window) >= wall_s - sources.window_s:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from libra_plan.cli import render
-from libra_plan.cli.errors import writing
 from libra_plan.cli.flags import (
     AheadSteps,
     AllowPrior,
@@ -31,19 +27,12 @@ from libra_plan.cli.flags import (
     with_options,
 )
 from libra_plan.cli.kept_configurations import MOST_MIB, ColumnsMib, kept_configurations
-from libra_plan.errors import LockedError, StateError
 
 if TYPE_CHECKING:
     from libra_plan.cli.replan_inputs import Sources
-    from libra_plan.planner.controller.configuration_values import Memo
-    from libra_plan.planner.controller.policy import ReplanPolicy
-    from libra_plan.planner.controller.runner import Report
-    from libra_plan.planner.controller.state_store import StateStore
 
-__all__ = ["Folder", "StateOption", "opened", "register", "require_folder"]
+__all__ = ["Folder", "StateOption", "register"]
 
-LOCK = ".replan.lock"
-_POLL_S = 0.2
 
 Folder = Annotated[Path, typer.Option("--run", help="Folder of the running plan, as `solve --out` wrote it.")]
 StateOption = Annotated[
@@ -101,45 +90,6 @@ def register(app: typer.Typer) -> None:
     app.command(help=_REPLAY)(replay)
 
 
-@contextmanager
-def opened(
-    folder: Path, state: str | None, *, create: bool = True, lead: bool = False
-) -> Iterator[StateStore]:
-    """Open the record; text with `://` is a URL. With `lead` the lease is given back at the end."""
-    import socket
-
-    from libra_plan.planner.controller.state_store import StateStore
-    from libra_plan.planner.controller.store_open import DATABASE
-
-    where: Path | str = folder / DATABASE if state is None else state if "://" in state else Path(state)
-    holder = f"{socket.gethostname()}:{os.getpid()}"
-    with writing(folder):
-        store = StateStore.open(where, create=create, holder=holder)
-    try:
-        yield store
-    finally:
-        if lead:
-            store.resign()
-        store.close()
-
-
-@contextmanager
-def _locked(folder: Path, wait_s: float) -> Iterator[None]:
-    """Hold the folder's lock for a look; the kernel gives it back however the run ends (A077)."""
-    from libra_plan.planner.launchers.store import lock_folder
-
-    ends = time.monotonic() + wait_s
-    while True:
-        try:
-            with lock_folder(folder, LOCK):
-                yield
-                return
-        except LockedError:
-            if time.monotonic() >= ends:
-                raise
-            time.sleep(_POLL_S)
-
-
 @dataclass(frozen=True)
 class Looking:
     """What `replan` and `watch` are told alike: what to look at, and by which rules."""
@@ -187,81 +137,28 @@ def replan(
     given: Looking, wait: Wait = 0.0, columns_mib: ColumnsMib = MOST_MIB, form: FormOption = Form.TABLE
 ) -> None:
     """Look once."""
-    from libra_plan.planner.controller.configuration_values import Memo
-    from libra_plan.planner.controller.policy import read_policy
+    from libra_plan.cli.replan_inputs import facts_of
+    from libra_plan.planner.controller.configuration_values import ValueCache
+    from libra_plan.planner.controller.hysteresis import read_policy
+    from libra_plan.planner.controller.replan import replan as look
+    from libra_plan.planner.report.replan_text import look_data, look_text
 
-    rules = read_policy(given.replan_policy)
-    require_folder(given.run)
-    with (
-        kept_configurations(columns_mib) as columns,
-        _locked(given.run, wait),
-        opened(given.run, given.state, lead=True) as store,
-    ):
-        report = _look(given.sources, store, rules, given.dry_run, Memo(configurations=columns))
-    _print_report(report, form)
-
-
-def require_folder(run: Path) -> None:
-    """Refuse a folder that is not there: a slip of the pen would begin a record in a new one."""
-    if not run.is_dir():
-        raise StateError(
-            "there is no plan to look after",
-            got=run,
-            way_out=f"make one first: libra-plan solve profiles/ --out {run}",
-        )
-
-
-def _look(
-    sources: Sources, store: StateStore, policy: ReplanPolicy, dry_run: bool, memo: Memo | None
-) -> Report:
-    from libra_plan.cli.replan_inputs import now, sense
-    from libra_plan.planner.controller.runner import one_look
-
-    store.lead(3.0 * policy.every_s)
-    with writing(sources.folder):
-        report = one_look(
-            sources.folder,
-            store,
-            lambda parent, book, state: sense(sources, parent, book, state, policy.trust),
+    policy = read_policy(given.replan_policy)
+    with kept_configurations(columns_mib) as configurations:
+        done = look(
+            given.run,
+            facts_of(given.sources, policy),
             policy,
-            now,
-            dry_run=dry_run,
-            memo=memo,
+            state=given.state,
+            dry_run=given.dry_run,
+            wait_s=wait,
+            cache=ValueCache(configurations=configurations),
+            notes=render.note,
         )
-    for line in report.notes:
-        render.note(line)
-    return report
-
-
-def _print_report(report: Report, form: Form) -> None:
-    said = report.decision
-    if form is not Form.TABLE:
-        data = render.as_data(said)
-        data.pop("plan", None)
-        more = {"look": report.number, "outcome": report.outcome, "generation": report.generation}
-        render.print_data({**more, **data}, form.value)
-        return
-    for line in _lines(report):
-        render.print_text(line)
-
-
-def _lines(report: Report) -> Iterator[str]:
-    said = report.decision
-    yield f"look {report.number}: {said.rung.value} [{said.rule}] {said.why}"
-    for move in said.moves:
-        yield (
-            f"  {move.task}: {move.action}, {move.gpus_before} → {move.gpus_after} GPUs {move.after}".rstrip()
-            + f" ({move.worth:+.4g}, doubt {move.doubt:.4g}, switch {move.switch_s:.3g} s)"
-        )
-    for step in said.batch_steps:
-        yield f"  {step.task}/{step.role}: {step.setting} {step.before:g} → {step.after:g}"
-    for order in said.orders:
-        yield f"  wanted first: {order}"
-    for note in said.notes:
-        yield f"  {note}"
-    what = {"applied": f"generation {report.generation} written", "dry-run": "dry run: nothing was written"}
-    if report.outcome in what:
-        yield f"  {what[report.outcome]}"
+    if form is Form.TABLE:
+        render.print_text(look_text(done))
+    else:
+        render.print_data(look_data(done), form.value)
 
 
 @with_options(Looking)
@@ -274,24 +171,22 @@ def watch(
     host: Annotated[str, typer.Option(help="Address to serve on.")] = "127.0.0.1",
 ) -> None:
     """Look again and again until told to stop."""
-    from libra_plan.cli.watching import Health, Signals, serve, watch_loop
-    from libra_plan.planner.controller.configuration_values import Memo
-    from libra_plan.planner.controller.policy import read_policy
+    from libra_plan.cli.replan_inputs import facts_of
+    from libra_plan.planner.controller.hysteresis import read_policy
+    from libra_plan.planner.controller.watch import watch as look_again
+    from libra_plan.planner.report.replan_text import look_text
 
-    rules = read_policy(given.replan_policy)
-    require_folder(given.run)
-    sources, memo, health = given.sources, Memo(), Health()
-
-    def once(current: ReplanPolicy) -> Report:
-        with _locked(given.run, 0.0):
-            report = _look(sources, store, current, given.dry_run, memo)
-        for line in _lines(report):
-            render.print_text(line)
-        return report
-
-    serving = nullcontext() if port is None else serve(host, port, health)
-    with opened(given.run, given.state, lead=True) as store, serving, Signals() as signals:
-        watch_loop(once, rules, lambda: read_policy(given.replan_policy), health, signals, looks)
+    look_again(
+        given.run,
+        lambda policy: facts_of(given.sources, policy),
+        lambda: read_policy(given.replan_policy),
+        state=given.state,
+        dry_run=given.dry_run,
+        looks=looks,
+        address=None if port is None else (host, port),
+        show=lambda done: render.print_text(look_text(done)),
+        notes=render.note,
+    )
 
 
 def history(
@@ -305,13 +200,22 @@ def history(
     form: FormOption = Form.TABLE,
 ) -> None:
     """List looks, or explain one."""
-    from libra_plan.cli.replan_history import print_history, print_why
+    from libra_plan.planner.controller.history import explain_look
+    from libra_plan.planner.controller.history import history as look_back
+    from libra_plan.planner.report import replan_text as report
 
-    with opened(run, state, create=False) as store:
-        if why is not None:
-            print_why(store, why, form)
+    if why is not None:
+        found = explain_look(run, why, state=state)
+        if form is Form.TABLE:
+            render.print_text(report.explained_text(found))
         else:
-            print_history(store, newest, changes, form)
+            render.print_data(report.explained_data(found), form.value)
+        return
+    rows = look_back(run, newest=newest, changes=changes, state=state)
+    if form is Form.TABLE:
+        render.print_text(report.history_text(rows, render.page()))
+    else:
+        render.print_data(report.history_data(rows), form.value)
 
 
 def replay(
@@ -325,9 +229,22 @@ def replay(
     form: FormOption = Form.TABLE,
 ) -> None:
     """Derive decisions again."""
-    from libra_plan.cli.replan_history import print_replay
-    from libra_plan.planner.controller.policy import read_policy
+    from libra_plan.planner.controller.history import replay as derive
+    from libra_plan.planner.controller.hysteresis import read_policy
+    from libra_plan.planner.report.replan_text import replay_data, replay_text
 
-    other = None if replan_policy is None else read_policy(replan_policy)
-    with opened(run, state, create=False) as store:
-        print_replay(store, first, other, form)
+    policy = None if replan_policy is None else read_policy(replan_policy)
+    begun = time.monotonic()
+    found = derive(run, policy=policy, first=first, state=state)
+    seconds = time.monotonic() - begun
+    if form is Form.TABLE:
+        render.print_text(replay_text(found, other_policy=policy is not None))
+        render.note(f"{len(found.looks) / max(seconds, 1e-9):.0f} looks a second")
+    else:
+        render.print_data(replay_data(found, seconds), form.value)
+    passed = found.passed_over
+    if passed:
+        looks = f"look {passed[0]}" if len(passed) == 1 else f"looks {passed[0]} to {passed[-1]}"
+        render.note(f"passed over: {looks}, before the first of which the state was kept")
+    if found.otherwise and policy is None:
+        raise RuntimeError(f"{len(found.otherwise)} looks did not come out as recorded, a defect of ours")

@@ -9,8 +9,7 @@ import typer
 
 from libra_plan.cli import render
 from libra_plan.cli.flags import Form, FormOption
-from libra_plan.cli.replan_verbs import Folder, StateOption, opened, require_folder
-from libra_plan.errors import InputError
+from libra_plan.cli.replan_verbs import Folder, StateOption
 
 __all__ = ["app"]
 
@@ -32,15 +31,10 @@ def add(
     reason: Reason = "",
 ) -> None:
     """Check the file, and put its tasks into the queue."""
-    from libra_plan.planner.controller.job_queue import add_tasks
-    from libra_plan.profiles.catalog import load_workload
+    from libra_plan.planner.controller.replan import add_tasks
 
-    workload, _ = load_workload(file)
-    require_folder(run)
-    with opened(run, state) as store:
-        add_tasks(store, run, workload.tasks, _now_s(), reason)
-    for task in workload.tasks:
-        render.note(f"added: {task.id}")
+    for task in add_tasks(run, file, reason=reason, state=state):
+        render.note(f"added: {task}")
 
 
 @app.command(
@@ -79,8 +73,6 @@ def priority(
     reason: Reason = "",
 ) -> None:
     """Change what a task counts."""
-    if weight is None and tier is None:
-        raise InputError("nothing to set", allowed="--weight, --tier or both")
     _change(task, "priority", run, state, reason, weight, tier)
 
 
@@ -88,48 +80,27 @@ def priority(
     "list", help="List what users asked of tasks.\n\nExample: libra-plan task list --run run/ --format json"
 )
 def list_(run: Folder = Path("run"), state: StateOption = None, form: FormOption = Form.TABLE) -> None:
-    """List wishes, and how long who waits."""
-    from dataclasses import asdict
+    """List requests, and how long who waits."""
+    from libra_plan.planner.controller.replan import list_tasks
+    from libra_plan.planner.report.replan_text import queue_data, queue_text
 
-    from libra_plan.planner.controller.job_queue import read_book, waits_of
-
-    with opened(run, state, create=False) as store:
-        rows, waits = read_book(store).rows, waits_of(store.state())
+    queue = list_tasks(run, state=state)
     if form is not Form.TABLE:
-        render.print_data({"asked": [asdict(row) for row in rows], "waits_s": waits}, form.value)
-        return
-    for row in rows:
-        more = [
-            f"{name} {value:g}"
-            for name, value in (("weight", row.weight), ("tier", row.tier))
-            if value is not None
-        ]
-        render.print_text(
-            ": ".join(filter(None, (f"{row.id} {row.state} {' '.join(more)}".strip(), row.reason)))
-        )
-    for task, seconds in sorted(waits.items()):
-        render.print_text(f"{task} has waited {seconds:.0f} s")
+        render.print_data(queue_data(queue), form.value)
+    elif queue.asked or queue.waits_s:
+        render.print_text(queue_text(queue))
 
 
 def _change(
     task: str,
-    what: str,
+    change: str,
     run: Path,
     state: str | None,
     reason: str,
     weight: float | None = None,
     tier: int | None = None,
 ) -> None:
-    from libra_plan.planner.controller.job_queue import change_task, require_known
+    from libra_plan.planner.controller.replan import change_task
 
-    require_folder(run)
-    with opened(run, state) as store:
-        require_known(store, run, task)
-        change_task(store, task, what, _now_s(), reason=reason, weight=weight, tier=tier)
-    render.note(f"noted: {what} {task}; the next look acts on it")
-
-
-def _now_s() -> float:
-    from libra_plan.cli.replan_inputs import now
-
-    return now().wall_s
+    change_task(run, task, change, weight=weight, tier=tier, reason=reason, state=state)
+    render.note(f"noted: {change} {task}; the next look acts on it")

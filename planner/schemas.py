@@ -40,7 +40,7 @@ def schema(name: str) -> str:
     if name not in _KNOWN:
         raise InputError("no schema has this name", got=name, allowed=", ".join(_KNOWN))
     if name == "replan-policy":
-        from libra_plan.planner.controller.policy import policy_schema
+        from libra_plan.planner.controller.hysteresis import policy_schema
 
         return policy_schema()
     if name == "manifest":

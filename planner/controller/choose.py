@@ -1,4 +1,4 @@
-"""Choose what pays: configurations by price and proof, some tasks left as they are, then placed on GPUs."""
+"""Choose configurations that pay while some tasks stay as they are, place them, and compare with now."""
 
 from __future__ import annotations
 
@@ -7,7 +7,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from libra_plan.planner.controller.configuration_values import Floats, Market, TaskMarket, value_bound
+from libra_plan.planner.controller.configuration_values import (
+    ConfigurationValues,
+    Floats,
+    TaskValues,
+    value_bound,
+)
+from libra_plan.planner.controller.hysteresis import FINEST_GAP, PLACE_LIMIT_S
+from libra_plan.planner.controller.state import Move
 from libra_plan.planner.optimize.base import SolveParams
 from libra_plan.planner.optimize.colgen.oracle import Found
 from libra_plan.planner.optimize.colgen.resources import Resources
@@ -15,14 +22,34 @@ from libra_plan.planner.optimize.colgen.search import Limits, optimise
 from libra_plan.planner.optimize.colgen.table import TableOracle
 from libra_plan.planner.optimize.placement import place
 from libra_plan.planner.optimize.policies.budget import cost_per_hour
-from libra_plan.planner.plan import Certificate, PlacedRole, Plan, QueuedTask, RunningTask, Status
+from libra_plan.planner.plan import (
+    Certificate,
+    Configuration,
+    PlacedRole,
+    Plan,
+    QueuedTask,
+    RunningTask,
+    Status,
+)
 from libra_plan.planner.problem import LEAST_KEPT, Problem
 
-__all__ = ["Chosen", "Freedom", "Proposal", "certificate", "choose", "kept_choice", "plan_of"]
+__all__ = [
+    "AllowedChanges",
+    "Chosen",
+    "Comparison",
+    "Proposal",
+    "action_of",
+    "actions",
+    "certificate",
+    "choose",
+    "compare",
+    "form_of",
+    "kept_choice",
+    "place_choice",
+]
 
 _NO_LIMIT_S = 1e6
-_FINEST = 1e-6
-_PARAMS = SolveParams(deterministic=True, time_limit_s=5.0)
+_PARAMS = SolveParams(deterministic=True, time_limit_s=PLACE_LIMIT_S)
 
 Chosen = Mapping[int, int]
 """Configuration number by task number; a task that is not in it does not run."""
@@ -39,51 +66,52 @@ class Proposal:
 
 
 @dataclass(frozen=True)
-class Freedom:
+class AllowedChanges:
     """What may change: `frozen` tasks keep what they have, `banned` configurations are not for their task."""
 
     frozen: frozenset[int] = frozenset()
     banned: Mapping[int, frozenset[int]] = field(default_factory=dict)
 
 
-def kept_choice(market: Market) -> dict[int, int]:
-    """Give the choice that changes nothing: every task that can stay, as it is."""
-    kept = {t: task.kept for t, task in enumerate(market.tasks)}
-    return {t: number for t, number in kept.items() if number is not None}
+def kept_choice(table: ConfigurationValues) -> dict[int, int]:
+    """Return the choice that changes nothing: every task that can stay, as it is."""
+    return {t: task.kept for t, task in enumerate(table.tasks) if task.kept is not None}
 
 
 def choose(
-    market: Market, values: Sequence[Floats], freedom: Freedom, gap: float, prices: Floats | None
+    table: ConfigurationValues,
+    values: Sequence[Floats],
+    allowed: AllowedChanges,
+    gap: float,
+    prices: Floats | None,
 ) -> Proposal:
-    """Find the best choice within `gap` of its bound; what runs is the first answer.
+    """Find the best choice within `gap` of its bound, starting from what runs.
 
-    Deterministic: it ends by the gap, not by the clock.
+    The search ends by its gap and not by the clock, so that equal inputs give equal choices.
     """
-    now = kept_choice(market)
-    fixed = {t: now[t] for t in freedom.frozen if t in now}
-    taken = sum((market.tasks[t].demand[c] for t, c in fixed.items()), np.zeros(len(market.resources.names)))
-    left = Resources(
-        market.resources.names, np.maximum(market.resources.limit - taken, 0.0), market.resources.units
-    )
-    free = [t for t in range(len(market.tasks)) if t not in freedom.frozen]
-    oracles, numbers = [], []
-    for t in free:
-        task, banned = market.tasks[t], freedom.banned.get(t, frozenset())
-        allowed = np.array([c for c in range(len(values[t])) if c not in banned], dtype=np.int64)
-        oracles.append(TableOracle(values[t][allowed], task.demand[allowed]))
-        numbers.append(allowed)
+    now = kept_choice(table)
+    fixed = {t: now[t] for t in allowed.frozen if t in now}
+    taken = sum((table.tasks[t].demand[c] for t, c in fixed.items()), np.zeros(len(table.resources.names)))
+    names, units = table.resources.names, table.resources.units
+    left = Resources(names, np.maximum(table.resources.limit - taken, 0.0), units)
+    free = [t for t in range(len(table.tasks)) if t not in allowed.frozen]
     base = sum(float(values[t][c]) for t, c in fixed.items())
-    if not oracles:
-        return Proposal(fixed, base, base, np.zeros(len(left.names)) if prices is None else prices)
-    running = _incumbent(oracles, numbers, free, now, left)
-    answer = optimise(
-        left,
-        oracles,
-        Limits(time_limit_s=_NO_LIMIT_S, gap=max(gap, _FINEST)),
-        prices=prices,
-        running=running,
-        clock=lambda: 0.0,
-    )
+    if not free:
+        return Proposal(fixed, base, base, np.zeros(len(names)) if prices is None else prices)
+    numbers, oracles = [], []
+    for t in free:
+        banned = allowed.banned.get(t, frozenset())
+        numbers.append(np.array([c for c in range(len(values[t])) if c not in banned], dtype=np.int64))
+        oracles.append(TableOracle(values[t][numbers[-1]], table.tasks[t].demand[numbers[-1]]))
+    incumbent = []
+    for at, t in enumerate(free):
+        if t in now and now[t] in numbers[at]:
+            c, oracle = int(np.searchsorted(numbers[at], now[t])), oracles[at]
+            incumbent.append((at, Found(float(oracle.values[c]), oracle.demands[c], c, 0.0)))
+    if not left.fits(sum((found.demand for _, found in incumbent), np.zeros(len(names)))):
+        incumbent = []
+    limits = Limits(time_limit_s=_NO_LIMIT_S, gap=max(gap, FINEST_GAP))
+    answer = optimise(left, oracles, limits, prices=prices, running=incumbent, clock=lambda: 0.0)
     chosen = dict(fixed)
     for each in answer.chosen:
         assert isinstance(each.handle, int)
@@ -91,86 +119,135 @@ def choose(
     return Proposal(chosen, base + answer.objective, base + answer.bound, answer.prices)
 
 
-def _incumbent(
-    oracles: Sequence[TableOracle],
-    numbers: Sequence[np.ndarray[tuple[int], np.dtype[np.int64]]],
-    free: Sequence[int],
-    now: Mapping[int, int],
-    left: Resources,
-) -> list[tuple[int, Found]]:
-    """Put what runs into the search's words, if it still fits."""
-    found: list[tuple[int, Found]] = []
-    demand = np.zeros(len(left.names))
-    for at, t in enumerate(free):
-        if t in now and now[t] in numbers[at]:
-            number = int(np.searchsorted(numbers[at], now[t]))
-            oracle = oracles[at]
-            found.append((at, Found(float(oracle.values[number]), oracle.demands[number], number, 0.0)))
-            demand = demand + oracle.demands[number]
-    return found if found and left.fits(demand) else []
+# ---------------------------------------------------------------- what a choice changes
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What a choice changes, in weighted fair shares over the horizon; `net` is after all charges."""
+
+    moves: tuple[Move, ...]
+    gain: float
+    net: float
+    cost: float
+
+
+def action_of(gpus_before: int, gpus_after: int) -> str:
+    """Return the name of a change of a running task."""
+    return "grow" if gpus_after > gpus_before else "shrink" if gpus_after < gpus_before else "move"
+
+
+def actions(table: ConfigurationValues, chosen: Chosen) -> dict[int, str]:
+    """Return what becomes of each task that does not stay as it is."""
+    now, found = kept_choice(table), {}
+    for t, task in enumerate(table.tasks):
+        new = chosen.get(t)
+        if new is None:
+            if task.held_gpus:
+                found[t] = "pause"
+        elif not task.held_gpus:
+            found[t] = "start"
+        elif new != now.get(t) and new < task.moved:
+            found[t] = action_of(task.held_gpus, int(task.gpus[new]))
+    return found
+
+
+def compare(
+    table: ConfigurationValues,
+    chosen: Chosen,
+    values: Sequence[Floats],
+    errors: Sequence[Floats],
+    confidence: float,
+) -> Comparison:
+    """Compare a choice with what runs: what each change brings, may be wrong by and costs."""
+    now, moves, net = kept_choice(table), [], 0.0
+    for t, action in actions(table, chosen).items():
+        task, new, old = table.tasks[t], chosen.get(t), now.get(t)
+        before = float(task.worth[old]) if old is not None else 0.0
+        after = float(task.worth[new]) if new is not None else 0.0
+        net += (float(values[t][new]) if new is not None else 0.0) - before
+        switch_s = task.priced.task.restart_s if new is not None and task.held_gpus else 0.0
+        moves.append(
+            Move(
+                task.id,
+                action,
+                task.held_gpus,
+                0 if new is None else int(task.gpus[new]),
+                after - before,
+                0.0 if new is None else confidence * float(errors[t][new]) * after,
+                after * min(1.0, switch_s / table.problem.horizon_s),
+                switch_s,
+                "" if new is None else form_of(task.configuration(new)),
+            )
+        )
+    return Comparison(tuple(moves), sum(m.worth for m in moves), net, sum(m.cost for m in moves))
+
+
+def form_of(configuration: Configuration) -> str:
+    """Return the form of each role, such as `actor 2 × tp4, rollout 4 × tp1`."""
+    return ", ".join(
+        f"{choice.role} {choice.option.form}"
+        for phase in configuration.phases
+        for pool in phase.pools
+        for choice in pool.choices
+    )
 
 
 # ---------------------------------------------------------------- plans
 
 
-def plan_of(market: Market, chosen: Chosen, prices: Floats, waits: Mapping[str, QueuedTask]) -> Plan | None:
+def place_choice(
+    table: ConfigurationValues, chosen: Chosen, prices: Floats, waits: Mapping[str, QueuedTask]
+) -> Plan | None:
     """Place a choice on GPUs and prove what it is worth; None when its blocks cannot be placed.
 
     `waits` are the known reasons of tasks that do not run; others wait because the rest is worth more.
     """
-    problem = market.problem
     order = sorted(chosen)
-    candidates = {t: market.tasks[t].priced.candidates([chosen[t]]) for t in order}
-    tasks = [candidates[t] for t in order]
+    tasks = [table.tasks[t].priced.candidates([chosen[t]]) for t in order]
     choice = dict.fromkeys(range(len(order)), 0)
-    placed = place(problem, tasks, choice, _PARAMS, limit_s=_NO_LIMIT_S)
+    placed = place(table.problem, tasks, choice, _PARAMS, limit_s=_NO_LIMIT_S)
     if placed is None:
         return None
     running = []
-    for at in range(len(order)):
-        entry, where = tasks[at].candidates[0], placed[at]
-        moved = entry.held is None and _moved(problem, tasks[at].task.id, where.roles)
+    for at, each in enumerate(tasks):
+        entry, where, name = each.candidates[0], placed[at], each.task.id
+        moved = entry.held is None and _is_moved(table.problem, name, where.roles)
         running.append(
-            RunningTask(
-                tasks[at].task.id, entry.configuration, where.roles, where.cpu, entry.normalised, moved
-            )
+            RunningTask(name, entry.configuration, where.roles, where.cpu, entry.normalised, moved)
         )
-    missing = [task for t, task in enumerate(market.tasks) if t not in chosen]
+    missing = [task for t, task in enumerate(table.tasks) if t not in chosen]
     queued = tuple(waits.get(task.id) or _outbid(task) for task in missing)
-    return Plan(tuple(running), queued, certificate(market, running, prices))
+    return Plan(tuple(running), queued, certificate(table, running, prices))
 
 
-def _moved(problem: Problem, task: str, roles: Sequence[PlacedRole]) -> bool:
+def _is_moved(problem: Problem, task: str, roles: Sequence[PlacedRole]) -> bool:
     held = next((held for held in problem.running if held.task == task), None)
     now = {role.role: role.placed for role in roles}
     return held is not None and now != {role.role: role.placed for role in held.roles}
 
 
-def _outbid(task: TaskMarket) -> QueuedTask:
+def _outbid(task: TaskValues) -> QueuedTask:
     if not len(task.worth):
         said = "; ".join(line for role in task.priced.task.roles for line in role.refusals[:2])
         reason = f"{task.id}: no form of it could be priced for these GPUs" + (f" ({said})" if said else "")
         return QueuedTask(task.id, "refused", reason)
     least = int(task.gpus.min())
-    return QueuedTask(
-        task.id,
-        "worth",
-        f"{task.id}: it runs on {least} GPUs or more, and what runs is worth more there",
-    )
+    reason = f"{task.id}: it runs on {least} GPUs or more, and what runs is worth more there"
+    return QueuedTask(task.id, "worth", reason)
 
 
-def certificate(market: Market, running: Sequence[RunningTask], prices: Floats) -> Certificate:
+def certificate(table: ConfigurationValues, running: Sequence[RunningTask], prices: Floats) -> Certificate:
     """Prove a plan: its objective, and what no plan of this problem exceeds at these prices."""
-    problem = market.problem
-    stays = {task.id: task.priced for task in market.tasks}
+    problem = table.problem
+    priced = {task.id: task.priced for task in table.tasks}
     runs = {held.task for held in problem.running}
     objective = 0.0
     for each in running:
-        priced = stays[each.task]
-        weight = priced.task.weight if each.task in runs else priced.urgency
-        objective += weight * each.normalised * (priced.stay if each.moved else 1.0)
-    plain = [_plain(task) for task in market.tasks]
-    bound = max(objective, value_bound(market, plain, prices))
+        task = priced[each.task]
+        weight = task.task.weight if each.task in runs else task.urgency
+        objective += weight * each.normalised * (task.stay if each.moved else 1.0)
+    bound = max(objective, value_bound(table, [_less_switch(task) for task in table.tasks], prices))
     gap = (bound - objective) / max(abs(objective), 1e-9)
     return Certificate(
         policy=problem.policy.value,
@@ -179,16 +256,15 @@ def certificate(market: Market, running: Sequence[RunningTask], prices: Floats) 
         bound=bound,
         gap=gap,
         bounds=(("configurations", bound),),
-        configurations=sum(len(task.worth) for task in market.tasks),
+        configurations=sum(len(task.worth) for task in table.tasks),
         deterministic=True,
         cost_per_hour=cost_per_hour(problem.cluster, (each.configuration for each in running)),
         budget_per_hour=problem.budget_per_hour,
     )
 
 
-def _plain(task: TaskMarket) -> Floats:
-    """Give every configuration's worth as the problem has it: less the switch, with no threshold."""
+def _less_switch(task: TaskValues) -> Floats:
+    """Return every configuration's worth as the problem has it: less the switch, with no threshold."""
     share = np.full(len(task.worth), max(LEAST_KEPT, task.priced.stay))
-    share[len(task.worth) - task.held :] = 1.0
-    values: Floats = task.worth * share
-    return values
+    share[task.moved :] = 1.0
+    return np.asarray(task.worth * share)

@@ -1,11 +1,11 @@
-"""All configurations of all tasks as arrays: what they take, are worth, and how far that may be off.
+"""All configurations of all tasks as arrays: what they take, what they are worth, how far that may be off.
 
 A configuration that changes a running task, or starts one, is charged before it is compared:
 
-    worth · (1 − switch_s ÷ horizon_s − confidence · doubt − least gain)
+    worth · (1 − switch_s ÷ horizon_s − confidence · error − least gain)
 
-So whatever beats keeping everything as it is has paid, task by task, for its switch, for what the models
-may be wrong by, and for the least gain that the policy asks; moves that do not are never proposed.
+A choice that is worth more than keeping everything as it is has therefore paid, task by task, for its
+switches, for what the models may be wrong by and for the least gain that the policy asks.
 """
 
 from __future__ import annotations
@@ -16,28 +16,40 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from libra_plan.models.quantities import Estimate
 from libra_plan.planner.configurations.keeping import ConfigurationFolder
 from libra_plan.planner.configurations.known import KnownConfigurations
-from libra_plan.planner.controller.estimators import Doubts
-from libra_plan.planner.controller.policy import ReplanPolicy
+from libra_plan.planner.controller.estimators import RateErrors
+from libra_plan.planner.controller.hysteresis import ReplanPolicy
 from libra_plan.planner.optimize.colgen.resources import Resources
 from libra_plan.planner.optimize.objective import PricedTask, priced_tasks
 from libra_plan.planner.optimize.restricted_master import market
-from libra_plan.planner.plan import Configuration
+from libra_plan.planner.plan import Configuration, RoleChoice
 from libra_plan.planner.problem import LEAST_KEPT, Policy, Problem
 
-__all__ = ["Market", "Memo", "TaskMarket", "charged", "is_plain_sum", "market_of", "prices_of", "value_bound"]
+__all__ = [
+    "ConfigurationValues",
+    "TaskValues",
+    "ValueCache",
+    "charged",
+    "configuration_values",
+    "is_plain_sum",
+    "prices_of",
+    "relative_error",
+    "value_bound",
+]
 
 Floats = NDArray[np.float64]
 Z90 = 1.645  # half-widths of the models' bounds, in standard deviations
 
 
 @dataclass(frozen=True)
-class TaskMarket:
-    """One task: `worth` (weight × fair share, uncharged), demands and GPUs of its configurations, held last.
+class TaskValues:
+    """The configurations of one task, the placements that it may keep last.
 
-    `error`: relative standard deviation of the step time as the models have it, `held` how many of the
-    configurations are placements it may keep, `held_gpus` the GPUs it holds now (0: it does not run).
+    `worth` is weight × fair share before any charge, `demand` what each takes of the resources, `error`
+    the relative standard deviation of the step time by the models. `held` counts the placements that may
+    be kept, `held_gpus` the GPUs that the task has now. `broken`: it runs, and cannot stay as placed.
     """
 
     priced: PricedTask
@@ -51,154 +63,150 @@ class TaskMarket:
 
     @property
     def id(self) -> str:
-        """Name the task."""
+        """Return the task's name."""
         return self.priced.task.id
 
     @property
+    def moved(self) -> int:
+        """Return the number of configurations that are no kept placements; they come first."""
+        return len(self.worth) - self.held
+
+    @property
     def kept(self) -> int | None:
-        """Give the number of the best placement it may keep; None when there is none."""
-        if not self.held:
-            return None
-        first = len(self.worth) - self.held
-        return first + int(np.argmax(self.worth[first:]))
+        """Return the number of the best placement that may be kept; None when there is none."""
+        return self.moved + int(np.argmax(self.worth[self.moved :])) if self.held else None
 
     def configuration(self, number: int) -> Configuration:
         """Build a configuration."""
         at = number - len(self.priced.table)
         return self.priced.held[at].configuration if at >= 0 else self.priced.table.configuration(number)
 
+    def choices(self, number: int) -> tuple[float, list[RoleChoice]]:
+        """Return the step time of a configuration, seconds, and what each role runs in there."""
+        if number < self.moved:
+            draft = self.priced.table.drafts[number]
+            pools = [option.pool for phase in draft.phases for option in phase]
+            return draft.seconds, [choice for pool in pools for choice in pool.choices]
+        held = self.priced.held[number - self.moved].configuration
+        return held.step_time_s.value, [c for phase in held.phases for p in phase.pools for c in p.choices]
+
 
 @dataclass(frozen=True)
-class Market:
-    """The problem with its rows and the tasks in problem order."""
+class ConfigurationValues:
+    """The configurations of all tasks, in the problem's order, and the resources that they share."""
 
     problem: Problem
     resources: Resources
-    tasks: tuple[TaskMarket, ...]
+    tasks: tuple[TaskValues, ...]
 
 
 @dataclass
-class Memo:
-    """Remembers the markets of the last problems; it changes how long a look takes, nothing else."""
+class ValueCache:
+    """The values of the last four problems; it saves time and changes no decision.
 
-    known: dict[str, Market] = field(default_factory=dict)
+    `configurations` is where configurations of tasks are kept from one process to the next.
+    """
+
+    known: dict[str, ConfigurationValues] = field(default_factory=dict)
     configurations: ConfigurationFolder | None = None
-    """Where configurations of tasks are kept from one process to the next."""
 
-    def keep(self, digest: str, made: Market) -> Market:
-        """Remember a market, and forget all but the last four."""
-        self.known[digest] = made
+    def values_of(self, problem: Problem, digest: str) -> ConfigurationValues:
+        """Return the values of a problem with this digest."""
+        found = self.known.pop(digest, None)
+        self.known[digest] = found or configuration_values(problem, self.configurations)
         while len(self.known) > 4:
             del self.known[next(iter(self.known))]
-        return made
+        return self.known[digest]
 
 
-def market_of(problem: Problem, kept_in: ConfigurationFolder | None = None) -> Market:
-    """Generate every task's configurations, but for those that are kept, and measure them."""
+def configuration_values(problem: Problem, kept_in: ConfigurationFolder | None = None) -> ConfigurationValues:
+    """Value every configuration of every task; configurations that were kept are not made anew."""
     priced = priced_tasks(problem, problem, known=KnownConfigurations(kept_in))
     resources, oracles = market(priced, problem.cluster)
-    holds = {
-        held.task: {g for r in held.roles for gpus in r.replicas for g in gpus} for held in problem.running
+    taken = {
+        held.task: len({gpu for role in held.roles for gpus in role.replicas for gpu in gpus})
+        for held in problem.running
     }
     tasks = []
     for each, oracle in zip(priced, oracles, strict=True):
         held = len(each.held) if each.reference is not None else 0
         moved = len(oracle.values) - held
         worth = oracle.values.copy()
-        worth[:moved] /= each.stay
-        configurations = [entry.configuration for entry in each.held] if held else []
-        taken = len(holds.get(each.task.id, ()))
-        gpus = np.concatenate((each.table.gpus[:moved], [taken] * held)).astype(np.float64)
-        error = np.concatenate(
-            (_errors(each, moved), [_error(configuration) for configuration in configurations])
-        )
+        worth[:moved] /= each.stay  # the oracle has charged the switch already
+        now = taken.get(each.task.id, 0)
+        gpus = np.concatenate((each.table.gpus[:moved], [now] * held)).astype(np.float64)
         broken = each.running and not held
-        tasks.append(TaskMarket(each, worth, oracle.demands, gpus, error, held, taken, broken))
-    return Market(problem, resources, tuple(tasks))
+        values = TaskValues(each, worth, oracle.demands, gpus, np.zeros(len(worth)), held, now, broken)
+        values.error[:] = [_model_error(values, number) for number in range(len(worth))]
+        tasks.append(values)
+    return ConfigurationValues(problem, resources, tuple(tasks))
 
 
-def _error(configuration: Configuration) -> float:
-    time = configuration.step_time_s
+def relative_error(time: Estimate) -> float:
+    """Return the relative standard deviation of a time by its bounds."""
     return (time.high - time.low) / (2.0 * Z90 * time.value)
 
 
-def _errors(priced: PricedTask, count: int) -> Floats:
-    """Estimate the error of each draft from the option of each role that takes longest there."""
-    found = np.zeros(count)
-    for number, draft in enumerate(priced.table.drafts[:count]):
-        choices = [choice for phase in draft.phases for option in phase for choice in option.pool.choices]
-        longest = max(choices, key=lambda choice: choice.option.time_s.value).option.time_s
-        found[number] = (longest.high - longest.low) / (2.0 * Z90 * longest.value)
-    return found
+def _model_error(task: TaskValues, number: int) -> float:
+    """Return the relative error of a step time; of a configuration not built yet, its longest stage's."""
+    if number >= task.moved:
+        return relative_error(task.priced.held[number - task.moved].configuration.step_time_s)
+    _, choices = task.choices(number)
+    return relative_error(max((c.option.time_s for c in choices), key=lambda time: time.value))
 
 
-def seen_errors(task: TaskMarket, doubts: Doubts) -> Floats:
-    """Give what observations leave open of each configuration: its forms' errors, by their share of the step."""
-    roles = {role.id: doubts.get((task.id, role.id)) for role in task.priced.task.gpu_roles}
-    count = len(task.worth)
-    if not any(roles.values()) or not count:
-        return np.zeros(count)
-    found = np.zeros(count)
-    moved = count - task.held
-    for number in range(count):
-        if number < moved:
-            draft = task.priced.table.drafts[number]
-            seconds = draft.seconds
-            choices = [choice for phase in draft.phases for option in phase for choice in option.pool.choices]
-        else:
-            configuration = task.priced.held[number - moved].configuration
-            seconds = configuration.step_time_s.value
-            choices = [
-                choice for phase in configuration.phases for pool in phase.pools for choice in pool.choices
-            ]
-        total = 0.0
+def observed_errors(task: TaskValues, errors: RateErrors) -> Floats:
+    """Return what observations leave open of each configuration: its forms' errors, by share of the step."""
+    found = np.zeros(len(task.worth))
+    roles = {role.id: errors.get((task.id, role.id), {}) for role in task.priced.task.gpu_roles}
+    if not any(roles.values()):
+        return found
+    for number in range(len(found)):
+        seconds, choices = task.choices(number)
+        squares = 0.0
         for choice in choices:
             option = choice.option
-            error = (roles[choice.role] or {}).get((option.gpu_class, option.form), 0.0)
-            total += (error * min(1.0, option.time_s.value / seconds)) ** 2
-        found[number] = total**0.5
+            error = roles[choice.role].get((option.gpu_class, option.form), 0.0)
+            squares += (error * min(1.0, option.time_s.value / seconds)) ** 2
+        found[number] = squares**0.5
     return found
 
 
 def charged(
-    task: TaskMarket, problem: Problem, policy: ReplanPolicy, doubts: Doubts, *, thresholds: bool = True
+    task: TaskValues, problem: Problem, policy: ReplanPolicy, errors: RateErrors, *, thresholds: bool = True
 ) -> tuple[Floats, Floats]:
-    """Give the charged worth of every configuration, and the doubt (relative) that it was charged with.
+    """Return the charged worth of every configuration, and the relative error that it was charged with.
 
     Without `thresholds` only the switch is charged. A placement that is kept is charged nothing.
     """
-    count, moved = len(task.worth), len(task.worth) - task.held
-    own = np.sqrt((1.0 - policy.trust.shared_error) * task.error**2 + seen_errors(task, doubts) ** 2)
+    own = np.sqrt((1.0 - policy.trust.shared_error) * task.error**2 + observed_errors(task, errors) ** 2)
     kept = task.kept
-    doubt = own if kept is None else np.sqrt(own**2 + own[kept] ** 2)
-    switch = task.priced.task.restart_s / problem.horizon_s
-    share = np.full(count, 1.0 - switch)
+    error = own if kept is None else np.sqrt(own**2 + own[kept] ** 2)
+    share = np.full(len(task.worth), 1.0 - task.priced.task.restart_s / problem.horizon_s)
     if thresholds and not task.broken:
-        rule = policy.rule
-        grows = task.gpus > task.held_gpus if kept is not None else np.zeros(count, dtype=bool)
-        equal = task.gpus == task.held_gpus
-        least = np.where(grows | equal, rule.gain_up, rule.gain_down)
-        share -= policy.trust.confidence * doubt + least
+        more = (task.gpus >= task.held_gpus) & (kept is not None)
+        least = np.where(more, policy.rule.gain_up, policy.rule.gain_down)
+        share -= policy.trust.confidence * error + least
     share = np.maximum(share, LEAST_KEPT)
-    share[moved:] = 1.0
-    doubt[moved:] = 0.0
-    return task.worth * share, doubt
+    share[task.moved :] = 1.0
+    error[task.moved :] = 0.0
+    return task.worth * share, error
 
 
-def value_bound(market: Market, values: Sequence[Floats], prices: Floats) -> float:
-    """Bound the value of every choice: limits at these prices, and each task's best beside them."""
-    total = float(market.resources.limit @ prices)
-    for task, value in zip(market.tasks, values, strict=True):
+def value_bound(table: ConfigurationValues, values: Sequence[Floats], prices: Floats) -> float:
+    """Bound the value of every choice: the limits at these prices, and each task's best beside them."""
+    total = float(table.resources.limit @ prices)
+    for task, value in zip(table.tasks, values, strict=True):
         total += max(0.0, float((value - task.demand @ prices).max(initial=0.0)))
     return total + 1e-9 * max(1.0, abs(total))
 
 
-def prices_of(market: Market, known: Mapping[str, float]) -> Floats:
-    """Put remembered prices in the order of the rows; a row that is new has none."""
-    return np.array([max(0.0, known.get(name, 0.0)) for name in market.resources.names])
+def prices_of(table: ConfigurationValues, known: Mapping[str, float]) -> Floats:
+    """Put remembered prices in the order of the resources; a resource that is new costs nothing."""
+    return np.array([max(0.0, known.get(name, 0.0)) for name in table.resources.names])
 
 
 def is_plain_sum(problem: Problem) -> bool:
-    """Tell whether the sum of worths is all that counts, so that configurations can be priced one by one."""
+    """Whether the sum of worths is all that counts, so that configurations can be priced one by one."""
     asked = any(task.deadline or task.min_steps_per_s or task.latency_first for task in problem.tasks)
     return problem.policy is Policy.THROUGHPUT and problem.budget_per_hour is None and not asked

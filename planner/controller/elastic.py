@@ -1,27 +1,36 @@
 """GPUs that may serve training or rollout of one task: how many, and when one replica changes over.
 
-Only whole replicas change over, on GPUs of one node, and only where both roles have pools of their own.
-One unit a look, at a step's end (A090); what is left after it must not call for the way back (N → N − 1).
-Where the framework can add a replica, one joins on GPUs that nobody holds as soon as steps get shorter by it:
-nobody will want these GPUs back, so no dead band is needed.
+Only whole replicas change over, on GPUs of one node, and only where both roles have pools of their own: one
+unit a look, at the end of a step (A090), and only if what is left would not ask for the way back. Where the
+framework can add a replica, one joins on GPUs that nobody holds as soon as steps get shorter by it: nobody
+will want these GPUs back, so no dead band is needed.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from libra_plan.models.parallelism import Layout
 from libra_plan.models.quantities import exactly
 from libra_plan.models.topology import GpuId
 from libra_plan.planner.configurations import configurations_of
-from libra_plan.planner.controller.policy import ElasticPolicy, ElasticTask
-from libra_plan.planner.plan import Configuration, PlacedRole, RoleChoice
-from libra_plan.planner.problem import CouplingKind, IncumbentRole, IncumbentTask, Problem, StageOption, Task
+from libra_plan.planner.controller.choose import certificate, kept_choice, place_choice
+from libra_plan.planner.controller.configuration_values import configuration_values, prices_of
+from libra_plan.planner.controller.escalation import RungResult, require_sound
+from libra_plan.planner.controller.hysteresis import ElasticPolicy, ElasticTask, count_looks
+from libra_plan.planner.controller.snapshot import Snapshot
+from libra_plan.planner.controller.state import Decision, Move, Pending, Rung
+from libra_plan.planner.plan import Configuration, PlacedRole, Plan, RunningTask
+from libra_plan.planner.problem import CouplingKind, IncumbentRole, IncumbentTask, Problem, Task
 from libra_plan.planner.telemetry.observations import RoleLoad
+from libra_plan.planner.verify import violations_of
 
-__all__ = ["ElasticPools", "Shift", "growth_of", "pools_of", "shift_of"]
+__all__ = ["ElasticPools", "elastic_pools", "shift_elastic"]
+
+Replicas = tuple[tuple[GpuId, ...], ...]
+Split = tuple[int, int]
+"""Replicas of the training and of the rollout role."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +44,8 @@ class ElasticPools:
 
 
 @dataclass(frozen=True, slots=True)
-class Shift:
-    """One unit that changes over: the new configuration and placement, and seconds of a step before and after."""
+class _Shift:
+    """One unit that changes over: the new configuration and placement, and the step before and after."""
 
     task: str
     direction: str
@@ -55,157 +64,215 @@ class _Pair:
     problem: Problem
     task: Task
     held: IncumbentTask
+    spec: ElasticTask
     training: IncumbentRole
     rollout: IncumbentRole
 
     @staticmethod
-    def of(problem: Problem, held: IncumbentTask, spec: ElasticTask) -> _Pair | str:
-        """Find the pair, or say why its GPUs cannot change over."""
-        task = problem.task_of[held.task]
+    def of(problem: Problem, held: IncumbentTask, spec: ElasticTask) -> _Pair | None:
+        """Return the pair; None when its GPUs cannot change over."""
         roles = {role.role: role for role in held.roles}
         if spec.training not in roles or spec.rollout not in roles:
-            return f"{task.id} has no roles {spec.training} and {spec.rollout}"
-        pair = _Pair(problem, task, held, roles[spec.training], roles[spec.rollout])
-        groups = [role.share_group for role in held.roles]
-        if any(groups.count(role.share_group) > 1 for role in (pair.training, pair.rollout)):
-            return f"{task.id}: {spec.training} or {spec.rollout} shares its GPUs with another role"
-        if pair.training.mix or pair.rollout.mix or pair.unit % min(pair.sizes):
-            return f"{task.id}: replicas of different sizes cannot change over"
+            return None
+        pair = _Pair(
+            problem, problem.task_of[held.task], held, spec, roles[spec.training], roles[spec.rollout]
+        )
+        both, groups = (pair.training, pair.rollout), [role.share_group for role in held.roles]
+        shared = any(groups.count(role.share_group) > 1 for role in both)
+        if shared or any(role.mix for role in both) or pair.unit % min(pair.sizes):
+            return None  # others take turns on these GPUs, or replicas differ in size
         return pair
 
     @property
-    def sizes(self) -> tuple[int, int]:
-        """Give the GPUs of a replica of each role."""
+    def sizes(self) -> Split:
+        """Return the GPUs of a replica of each role."""
         return self.training.layout.gpus_per_replica, self.rollout.layout.gpus_per_replica
 
     @property
     def unit(self) -> int:
-        """Count the GPUs that change over at once."""
+        """Return the number of GPUs that change over at once."""
         return max(self.sizes)
 
     @property
-    def total(self) -> int:
-        """Count the GPUs of both."""
-        return self.sizes[0] * len(self.training.replicas) + self.sizes[1] * len(self.rollout.replicas)
+    def split(self) -> Split:
+        """Return the replicas now."""
+        return len(self.training.replicas), len(self.rollout.replicas)
 
-    def splits(self, spec: ElasticTask) -> Iterator[tuple[int, int]]:
-        """List (training replicas, rollout replicas) that the GPUs can be split into, unit by unit."""
-        one, two = self.unit // self.sizes[0], self.unit // self.sizes[1]
-        now = (len(self.training.replicas), len(self.rollout.replicas))
-        for steps in range(-now[0], now[1] + 1):
-            training, rollout = now[0] + steps * one, now[1] - steps * two
-            if training >= spec.least_training_replicas and rollout >= spec.least_rollout_replicas:
-                yield training, rollout
+    def moved(self, units: int) -> Split | None:
+        """Return the split after units went to training (below 0: to the rollout); None: not allowed."""
+        training = self.split[0] + units * (self.unit // self.sizes[0])
+        rollout = self.split[1] - units * (self.unit // self.sizes[1])
+        allowed = (
+            training >= self.spec.least_training_replicas and rollout >= self.spec.least_rollout_replicas
+        )
+        return (training, rollout) if allowed else None
 
-    def configuration(self, training: int, rollout: int, bound: str = "value") -> Configuration | None:
-        """Build the configuration of a split, the roles apart as now; with the rollout at one of its bounds."""
-        wanted = {self.training.role: training, self.rollout.role: rollout}
+    def configuration(self, split: Split, bound: str = "value") -> Configuration | None:
+        """Build the configuration of a split, the roles apart as now, the rollout's time at a bound."""
+        wanted = {self.training.role: split[0], self.rollout.role: split[1]}
         roles = []
         for role in self.task.roles:
             held = next((each for each in self.held.roles if each.role == role.id), None)
             if held is None:
                 roles.append(role)
                 continue
-            option = _option(role.options, held.layout, wanted.get(role.id, len(held.replicas)))
+            replicas = wanted.get(role.id, len(held.replicas))
+            fits = (
+                o for o in role.options if not o.mix and (o.layout, o.replicas) == (held.layout, replicas)
+            )
+            option = next(fits, None)
             if option is None:
                 return None
-            if bound != "value" and role.id == self.rollout.role:
+            if role.id == self.rollout.role and bound != "value":
                 option = replace(option, time_s=exactly(getattr(option.time_s, bound), "s"))
             roles.append(replace(role, options=(option,)))
         task = replace(self.task, roles=tuple(roles))
         found = configurations_of(task, self.problem.cluster, hosts_bind=False).configurations
-        apart = [configuration for configuration in found if self._apart(configuration)]
+        apart = (configuration for configuration in found if self._is_apart(configuration))
         return min(apart, key=lambda configuration: configuration.step_time_s.value, default=None)
 
-    def _apart(self, configuration: Configuration) -> bool:
-        pools = [
-            {choice.role for choice in pool.choices} for phase in configuration.phases for pool in phase.pools
-        ]
+    def _is_apart(self, configuration: Configuration) -> bool:
+        pools = [{c.role for c in pool.choices} for phase in configuration.phases for pool in phase.pools]
         return {self.training.role} in pools and {self.rollout.role} in pools
 
+    def ratio(self, configuration: Configuration) -> float:
+        """Return the time of the training stage over that of the rollout."""
+        choices = (c for phase in configuration.phases for pool in phase.pools for c in pool.choices)
+        times = {choice.role: choice.option.time_s.value for choice in choices}
+        return times[self.training.role] / times[self.rollout.role]
 
-def _option(options: tuple[StageOption, ...], layout: Layout, replicas: int) -> StageOption | None:
-    found = (each for each in options if not each.mix and each.layout == layout and each.replicas == replicas)
-    return next(found, None)
+    def placed(self, configuration: Configuration, more: Mapping[str, Replicas]) -> tuple[PlacedRole, ...]:
+        """Place the task as it is, with other replicas of some roles."""
+        choices = {c.role: c for phase in configuration.phases for pool in phase.pools for c in pool.choices}
+        known = {role.role: role.replicas for role in self.held.roles} | dict(more)
+        order, placed = self.problem.cluster.order_of, []
+        for role in self.task.gpu_roles:
+            replicas, choice = known[role.id], choices[role.id]
+            if not choice.option.mix:
+                replicas = tuple(sorted(replicas, key=lambda gpus: (order[gpus[0].node], gpus)))
+            placed.append(PlacedRole(role.id, choice, replicas))
+        return tuple(placed)
 
 
-def pools_of(problem: Problem, held: IncumbentTask, spec: ElasticTask) -> ElasticPools | str:
-    """Size core and elastic pools: what every rollout time within its bounds would split alike is core."""
+def elastic_pools(problem: Problem, held: IncumbentTask, spec: ElasticTask) -> ElasticPools | None:
+    """Size core and elastic pools: GPUs that every rollout time within its bounds splits alike are core."""
     pair = _Pair.of(problem, held, spec)
-    if isinstance(pair, str):
-        return pair
+    if pair is None:
+        return None
+    splits = [split for units in range(-pair.split[0], pair.split[1] + 1) if (split := pair.moved(units))]
     best = []
     for bound in ("low", "high"):
-        known = [(split, pair.configuration(*split, bound)) for split in pair.splits(spec)]
-        timed = [
-            (configuration.step_time_s.value, split[0])
-            for split, configuration in known
-            if configuration is not None
-        ]
-        if not timed:
-            return f"{held.task}: no split of its GPUs is priced"
-        best.append(min(timed)[1] * pair.sizes[0])
-    least, most = min(best), max(best)
-    return ElasticPools(least, pair.total - most, most - least, pair.unit)
+        configurations = [(pair.configuration(split, bound), split[0]) for split in splits]
+        times = [(found.step_time_s.value, training) for found, training in configurations if found]
+        if not times:
+            return None
+        best.append(min(times)[1] * pair.sizes[0])
+    total = pair.sizes[0] * pair.split[0] + pair.sizes[1] * pair.split[1]
+    return ElasticPools(min(best), total - max(best), max(best) - min(best), pair.unit)
 
 
-def shift_of(
-    problem: Problem, held: IncumbentTask, policy: ElasticPolicy, loads: dict[tuple[str, str], RoleLoad]
-) -> Shift | str | None:
-    """Say which unit should change over now; a text says why none can, None that none need."""
-    spec = policy.tasks[held.task]
-    pair = _Pair.of(problem, held, spec)
-    if isinstance(pair, str):
-        return pair
-    now = pair.configuration(len(pair.training.replicas), len(pair.rollout.replicas))
+# ---------------------------------------------------------------- which replica changes over, or joins
+
+
+def _change_over(pair: _Pair, policy: ElasticPolicy, load: RoleLoad | None) -> _Shift | None:
+    """Return the unit that should change over now; None when none need, or none can."""
+    now = pair.configuration(pair.split)
     if now is None:
-        return f"{held.task}: its running form is not priced today"
-    load = loads.get((held.task, spec.rollout))
+        return None
     pressure = None if load is None else load.queue
-    ratio = _ratio(now, spec)
-    pressed = pressure is not None and pressure >= policy.pressure_up
-    if pressed or ratio <= policy.ratio_down:
-        if _stale(pair.task, load):
-            return f"{held.task}: samples are as stale as allowed, so the rollout gets no more GPUs"
-        return _towards(pair, spec, policy, now, pressure, to_training=False)
-    if ratio >= policy.ratio_up:
-        return _towards(pair, spec, policy, now, pressure, to_training=True)
-    return None
+    ratio = pair.ratio(now)
+    if ratio <= policy.ratio_down or (pressure is not None and pressure >= policy.pressure_up):
+        to_training = False
+        if _is_stale(pair.task, load):
+            return None
+    elif ratio >= policy.ratio_up:
+        to_training = True
+    else:
+        return None
+    split = pair.moved(1 if to_training else -1)
+    after = None if split is None else pair.configuration(split)
+    replicas = _changed_over(pair, to_training)
+    if split is None or after is None or replicas is None:
+        return None
+    back = pair.ratio(after)
+    if to_training:
+        after_pressure = (pressure or 0.0) * pair.split[1] / max(split[1], 1)
+        asks_back = back <= policy.ratio_down or 0.0 < after_pressure >= policy.pressure_up
+    else:
+        asks_back = back >= policy.ratio_up
+    if asks_back:
+        return None
+    return _Shift(
+        pair.task.id,
+        "to-training" if to_training else "to-rollout",
+        after,
+        pair.placed(after, replicas),
+        now.step_time_s.value,
+        after.step_time_s.value,
+        pair.spec.to_training_s if to_training else pair.spec.to_rollout_s,
+        f"training takes {ratio:.2f} × the rollout, {back:.2f} × after",
+    )
 
 
-def growth_of(problem: Problem, held: IncumbentTask, policy: ElasticPolicy) -> Shift | None:
-    """Say which replica should join on GPUs that nobody holds; None where none can, or no step gets shorter.
+def _is_stale(task: Task, load: RoleLoad | None) -> bool:
+    """Whether samples are as stale as allowed: more rollout would only be thrown away (A035)."""
+    if load is None or load.staleness is None or task.coupling.kind is not CouplingKind.ASYNC:
+        return False
+    return load.staleness >= task.coupling.staleness
+
+
+def _changed_over(pair: _Pair, to_training: bool) -> dict[str, Replicas] | None:
+    """Return both roles' replicas after one unit, the last of the last node that has one, changed over."""
+    giver, taker = (pair.rollout, pair.training) if to_training else (pair.training, pair.rollout)
+    count, size = pair.unit // giver.layout.gpus_per_replica, taker.layout.gpus_per_replica
+    by_node: defaultdict[str, list[tuple[GpuId, ...]]] = defaultdict(list)
+    for replica in giver.replicas:
+        if len({gpu.node for gpu in replica}) == 1:
+            by_node[replica[0].node].append(replica)
+    rich = [node for node, replicas in sorted(by_node.items()) if len(replicas) >= count]
+    if not rich:
+        return None
+    freed = by_node[rich[-1]][-count:]
+    gpus = sorted(gpu for replica in freed for gpu in replica)
+    more = tuple(tuple(gpus[at : at + size]) for at in range(0, len(gpus), size))
+    left = tuple(replica for replica in giver.replicas if replica not in freed)
+    return {giver.role: left, taker.role: (*taker.replicas, *more)}
+
+
+def _joining(pair: _Pair) -> _Shift | None:
+    """Return the replica that should join on GPUs that nobody holds; None when steps get no shorter by it.
 
     GPUs of a team with a quota are left to the solver, which knows what else the team runs.
     """
-    spec = policy.tasks[held.task]
-    pair = _Pair.of(problem, held, spec)
-    if spec.join_s is None or isinstance(pair, str) or pair.task.team in {q.team for q in problem.quotas}:
+    now, join_s = pair.configuration(pair.split), pair.spec.join_s
+    if join_s is None or now is None or pair.task.team in {q.team for q in pair.problem.quotas}:
         return None
-    split = (len(pair.training.replicas), len(pair.rollout.replicas))
-    now, best = pair.configuration(*split), None
-    for giver, more in ((pair.training, (1, 0)), (pair.rollout, (0, 1))):
-        gpus = _free_unit(pair, giver)
-        configuration = None if gpus is None else pair.configuration(split[0] + more[0], split[1] + more[1])
-        if gpus is None or configuration is None or now is None:
+    best: _Shift | None = None
+    for role, more, direction in (
+        (pair.training, (1, 0), "join-training"),
+        (pair.rollout, (0, 1), "join-rollout"),
+    ):
+        gpus = _free_gpus(pair, role)
+        after = (
+            None if gpus is None else pair.configuration((pair.split[0] + more[0], pair.split[1] + more[1]))
+        )
+        if gpus is None or after is None:
             continue
-        before_s, after_s = now.step_time_s.value, configuration.step_time_s.value
+        before_s, after_s = now.step_time_s.value, after.step_time_s.value
         if after_s < (before_s if best is None else best.after_s):
-            roles = _with(pair, configuration, {giver.role: (*giver.replicas, gpus)})
-            why = f"{len(gpus)} GPUs that nobody holds join {giver.role}"
-            way = "join-training" if giver is pair.training else "join-rollout"
-            best = Shift(pair.task.id, way, configuration, roles, before_s, after_s, spec.join_s, why)
+            placed = pair.placed(after, {role.role: (*role.replicas, gpus)})
+            why = f"{len(gpus)} GPUs that nobody holds join {role.role}"
+            best = _Shift(pair.task.id, direction, after, placed, before_s, after_s, join_s, why)
     return best
 
 
-def _free_unit(pair: _Pair, role: IncumbentRole) -> tuple[GpuId, ...] | None:
-    """Find the GPUs of one more replica, on the node with fewest that are enough."""
-    problem = pair.problem
-    taken = {gpu for held in problem.running for each in held.roles for gpus in each.replicas for gpu in gpus}
+def _free_gpus(pair: _Pair, role: IncumbentRole) -> tuple[GpuId, ...] | None:
+    """Return GPUs for one more replica, on the node with the fewest that are enough."""
+    known = pair.problem.cluster.gpus
+    taken = {g for held in pair.problem.running for r in held.roles for gpus in r.replicas for g in gpus}
     spec = next(each for each in pair.task.roles if each.id == role.role)
     if spec.pinned_gpus:
         return None
-    known = problem.cluster.gpus
     classes = {known[gpu].gpu_class for gpus in role.replicas for gpu in gpus if gpu in known}
     by_node: defaultdict[str, list[GpuId]] = defaultdict(list)
     for name, gpu in known.items():
@@ -216,101 +283,105 @@ def _free_unit(pair: _Pair, role: IncumbentRole) -> tuple[GpuId, ...] | None:
     return tuple(min(fits, key=len)[:size]) if fits else None
 
 
-def _stale(task: Task, load: RoleLoad | None) -> bool:
-    """Tell whether samples are at the staleness bound: more rollout would only be thrown away (A035)."""
-    if load is None or load.staleness is None or task.coupling.kind is not CouplingKind.ASYNC:
-        return False
-    return load.staleness >= task.coupling.staleness
+# ---------------------------------------------------------------- the rung
 
 
-def _ratio(configuration: Configuration, spec: ElasticTask) -> float:
-    times = {
-        c.role: c.option.time_s.value for p in configuration.phases for pool in p.pools for c in pool.choices
-    }
-    return times[spec.training] / times[spec.rollout]
+def shift_elastic(snapshot: Snapshot) -> RungResult:
+    """Let one replica of one elastic task change over or join, when it pays on enough looks in a row."""
+    policy, problem = snapshot.policy, snapshot.problem
+    loads = {(each.task, each.role): each for each in (snapshot.observed.loads if snapshot.observed else ())}
+    others = tuple(each for each in snapshot.state.batches if each.direction.startswith("batch:"))
+    paying: dict[tuple[str, str], tuple[float, _Shift]] = {}
+    for held in problem.running:
+        spec = policy.elastic.tasks.get(held.task)
+        pair = None if spec is None or _just_changed(snapshot, held.task) else _Pair.of(problem, held, spec)
+        if pair is None:
+            continue
+        load = loads.get((held.task, pair.rollout.role))
+        for shift in (_change_over(pair, policy.elastic, load), _joining(pair)):
+            if shift is not None:
+                net = 1.0 - shift.after_s / shift.before_s - shift.switch_s / problem.horizon_s
+                if net >= policy.rule.gain_up:
+                    paying[shift.task, shift.direction] = (net, shift)
+    counted = count_looks(snapshot.state.batches, paying)
+    ripe = [paying[c.task, c.direction] for c in counted if c.looks >= policy.rule.looks_up]
+    if not ripe:
+        return RungResult(None, counted=(*others, *counted))
+    net, shift = max(ripe, key=lambda each: each[0])
+    return _decided(snapshot, shift, net, others)
 
 
-def _towards(
-    pair: _Pair,
-    spec: ElasticTask,
-    policy: ElasticPolicy,
-    now: Configuration,
-    pressure: float | None,
-    *,
-    to_training: bool,
-) -> Shift | str | None:
-    one, two = pair.unit // pair.sizes[0], pair.unit // pair.sizes[1]
-    sign = 1 if to_training else -1
-    split = (len(pair.training.replicas) + sign * one, len(pair.rollout.replicas) - sign * two)
-    if split not in set(pair.splits(spec)):
-        return None
-    configuration = pair.configuration(*split)
-    roles = None if configuration is None else _placed(pair, configuration, split, to_training)
-    if configuration is None or roles is None:
-        return (
-            f"{pair.task.id}: the split {split[0]} + {split[1]} is not priced, or no node has a unit to give"
-        )
-    back = _ratio(configuration, spec)
-    if to_training:
-        left = pressure is not None and pressure * len(pair.rollout.replicas) / max(split[1], 1)
-        if back <= policy.ratio_down or (left and left >= policy.pressure_up):
-            return f"{pair.task.id}: after a shift to training the rollout would ask for the way back"
-    elif back >= policy.ratio_up:
-        return f"{pair.task.id}: after a shift to the rollout training would ask for the way back"
-    return Shift(
-        pair.task.id,
-        "to-training" if to_training else "to-rollout",
-        configuration,
-        roles,
-        now.step_time_s.value,
-        configuration.step_time_s.value,
-        spec.to_training_s if to_training else spec.to_rollout_s,
-        f"training takes {_ratio(now, spec):.2f} × the rollout, {back:.2f} × after",
+def _just_changed(snapshot: Snapshot, task: str) -> bool:
+    clock, now = snapshot.state.clock_for(task), snapshot.state.clock.loop_s
+    times = [since for since in (clock.shifted_s, clock.placed_s) if since is not None]
+    return bool(times) and now - max(times) < snapshot.policy.stay.role_s
+
+
+def _decided(snapshot: Snapshot, shift: _Shift, net: float, others: tuple[Pending, ...]) -> RungResult:
+    """Put the shifted placement into the plan, charged with its own cheap switch."""
+    tasks = (
+        replace(t, restart_s=shift.switch_s) if t.id == shift.task else t for t in snapshot.problem.tasks
+    )
+    problem = replace(snapshot.problem, tasks=tuple(tasks))
+    table = configuration_values(problem)
+    prices = prices_of(table, dict(snapshot.state.prices))
+    now = place_choice(table, kept_choice(table), prices, {})
+    if now is None:
+        return RungResult(None, counted=others)
+    running = [_shifted(each, shift) if each.task == shift.task else each for each in now.running]
+    plan = Plan(tuple(running), now.queued, certificate(table, running, prices))
+    if shift.direction.startswith("join") and violations_of(problem, plan):
+        return RungResult(None, counted=others)  # its node has no cores or memory left: for the solver
+    require_sound(problem, plan)
+    gpus = len(next(each for each in running if each.task == shift.task).gpus)
+    worth, move = _move(snapshot, shift, gpus)
+    decision = Decision(
+        Rung.ELASTIC,
+        "elastic",
+        f"{shift.task} {shift.direction}: {shift.why}; a step takes {shift.before_s:.4g} s, then "
+        f"{shift.after_s:.4g} s",
+        (move,),
+        move.worth,
+        worth * net,
+        move.cost,
+        running=snapshot.running,
+        plan=plan,
+        notes=_pool_notes(snapshot, shift.task),
+    )
+    return RungResult(decision, counted=others, problem=problem)
+
+
+def _shifted(task: RunningTask, shift: _Shift) -> RunningTask:
+    """Let a task run in its shifted configuration."""
+    faster = task.configuration.step_time_s.value / shift.configuration.step_time_s.value
+    return replace(
+        task,
+        configuration=shift.configuration,
+        roles=shift.roles,
+        normalised=task.normalised * faster,
+        moved=True,
     )
 
 
-def _placed(
-    pair: _Pair, configuration: Configuration, split: tuple[int, int], to_training: bool
-) -> tuple[PlacedRole, ...] | None:
-    giver, taker = (pair.rollout, pair.training) if to_training else (pair.training, pair.rollout)
-    freed = _unit_of(giver, pair.unit)
-    if freed is None:
-        return None
-    gpus = sorted(gpu for replica in freed for gpu in replica)
-    size = taker.layout.gpus_per_replica
-    more = tuple(tuple(gpus[at : at + size]) for at in range(0, len(gpus), size))
-    left = tuple(replica for replica in giver.replicas if replica not in freed)
-    after = {giver.role: left, taker.role: (*taker.replicas, *more)}
-    return _with(pair, configuration, after)
-
-
-def _with(
-    pair: _Pair, configuration: Configuration, after: dict[str, tuple[tuple[GpuId, ...], ...]]
-) -> tuple[PlacedRole, ...]:
-    """Place a task as it is, with other replicas of some roles."""
-    choices = {c.role: c for phase in configuration.phases for pool in phase.pools for c in pool.choices}
-    known = {role.role: role.replicas for role in pair.held.roles} | after
-    order = pair.problem.cluster.order_of
-    return tuple(
-        PlacedRole(role.id, choices[role.id], _in_order(known[role.id], order, choices[role.id]))
-        for role in pair.task.gpu_roles
+def _move(snapshot: Snapshot, shift: _Shift, gpus: int) -> tuple[float, Move]:
+    """Return the task's worth as it is, and what the shift to so many GPUs brings and costs."""
+    task = next(each for each in snapshot.table.tasks if each.id == shift.task)
+    worth = 0.0 if task.kept is None else float(task.worth[task.kept])
+    factor = shift.before_s / shift.after_s
+    cost = worth * factor * shift.switch_s / snapshot.problem.horizon_s
+    gain = worth * (factor - 1.0)
+    return worth, Move(
+        shift.task, "shift", task.held_gpus, gpus, gain, 0.0, cost, shift.switch_s, shift.direction
     )
 
 
-def _in_order(
-    replicas: tuple[tuple[GpuId, ...], ...], order: dict[str, int], choice: RoleChoice
-) -> tuple[tuple[GpuId, ...], ...]:
-    if choice.option.mix:
-        return replicas
-    return tuple(sorted(replicas, key=lambda gpus: (order[gpus[0].node], gpus)))
-
-
-def _unit_of(role: IncumbentRole, unit: int) -> list[tuple[GpuId, ...]] | None:
-    """Take the last replicas of the last node that has a whole unit of them."""
-    count = unit // role.layout.gpus_per_replica
-    by_node: defaultdict[str, list[tuple[GpuId, ...]]] = defaultdict(list)
-    for replica in role.replicas:
-        if len({gpu.node for gpu in replica}) == 1:
-            by_node[replica[0].node].append(replica)
-    rich = [node for node, replicas in sorted(by_node.items()) if len(replicas) >= count]
-    return by_node[rich[-1]][-count:] if rich else None
+def _pool_notes(snapshot: Snapshot, task: str) -> tuple[str, ...]:
+    """Return how many GPUs of the task are core and how many elastic, where that can be told."""
+    held = next(each for each in snapshot.problem.running if each.task == task)
+    pools = elastic_pools(snapshot.problem, held, snapshot.policy.elastic.tasks[task])
+    if pools is None:
+        return ()
+    return (
+        f"{task}: {pools.training_gpus} GPUs always train, {pools.rollout_gpus} always roll out, "
+        f"{pools.elastic_gpus} are elastic in units of {pools.unit_gpus}",
+    )

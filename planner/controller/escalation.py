@@ -1,342 +1,412 @@
-"""The rungs of the ladder: batch steps, elastic shifts, roles within their task's GPUs, tasks."""
+"""The rungs of the escalation: urgent placements, batch steps, roles within their task's GPUs, tasks.
+
+Each rung gives a `RungResult`: its decision, or what it counted on the way to none.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from libra_plan.planner.controller.choose import Proposal, certificate, choose, kept_choice, plan_of
-from libra_plan.planner.controller.configuration_values import market_of, prices_of, value_bound
-from libra_plan.planner.controller.decision import Considered, Decision, Move, Rung
-from libra_plan.planner.controller.elastic import Shift, growth_of, pools_of, shift_of
+from libra_plan.planner.controller.choose import (
+    AllowedChanges,
+    Comparison,
+    Proposal,
+    actions,
+    choose,
+    kept_choice,
+    place_choice,
+)
+from libra_plan.planner.controller.configuration_values import Floats, charged, prices_of, value_bound
+from libra_plan.planner.controller.events import told, urgent_tasks
 from libra_plan.planner.controller.hysteresis import (
-    Weighed,
-    counted,
-    directions,
+    CAP_ROUNDS,
+    LEAST_GAIN,
+    count_looks,
     looks_needed,
     over_caps,
-    weigh,
 )
-from libra_plan.planner.controller.outcome import Outcome, adopt, keep, prices_by_name, require_sound
-from libra_plan.planner.controller.snapshot import Desk
-from libra_plan.planner.controller.state import Pending
-from libra_plan.planner.controller.urgent import left_waiting
-from libra_plan.planner.plan import Plan, RunningTask
-from libra_plan.planner.problem import IncumbentTask
-from libra_plan.planner.telemetry.observations import RoleLoad
+from libra_plan.planner.controller.snapshot import Snapshot
+from libra_plan.planner.controller.state import Considered, Decision, Move, Pending, Rung
+from libra_plan.planner.plan import Plan, QueuedTask
+from libra_plan.planner.problem import Problem
 from libra_plan.planner.verify import violations_of
 
-__all__ = ["batches", "elastic", "tasks_and_roles"]
+__all__ = [
+    "RungResult",
+    "change",
+    "keep",
+    "movable",
+    "reason_of",
+    "require_sound",
+    "step_batches",
+    "tasks_and_roles",
+    "urgent",
+]
 
 
-def batches(desk: Desk) -> Outcome:
+@dataclass(frozen=True)
+class RungResult:
+    """A decision (None: this rung has none), and what the next state takes from it.
+
+    `pending` None: as before. `counted` are looks that asked for batch and elastic steps. `problem` is
+    what the plan answers, None: the snapshot's.
+    """
+
+    decision: Decision | None
+    pending: tuple[Pending, ...] | None = None
+    prices: tuple[tuple[str, float], ...] | None = None
+    counted: tuple[Pending, ...] = ()
+    problem: Problem | None = None
+
+
+def keep(
+    snapshot: Snapshot,
+    rule: str,
+    why: str,
+    *,
+    pending: tuple[Pending, ...] | None = None,
+    found: Proposal | None = None,
+    bound: float | None = None,
+    considered: tuple[Considered, ...] = (),
+    orders: tuple[str, ...] = (),
+) -> RungResult:
+    """Decide that everything stays as it is; the prices of a search are remembered."""
+    decision = Decision(
+        Rung.KEEP,
+        rule,
+        why,
+        running=snapshot.running,
+        bound=bound,
+        considered=considered,
+        orders=orders,
+    )
+    prices = None if found is None else _by_name(snapshot, found)
+    return RungResult(decision, pending, prices, snapshot.state.batches)
+
+
+def _by_name(snapshot: Snapshot, found: Proposal) -> tuple[tuple[str, float], ...]:
+    return tuple(zip(snapshot.table.resources.names, map(float, found.prices), strict=True))
+
+
+def require_sound(problem: Problem, plan: Plan) -> None:
+    """Let the verifier, which shares no code with the search, check a plan before it is decided for."""
+    violations = violations_of(problem, plan)
+    if violations:
+        listed = "; ".join(str(each) for each in violations[:5])
+        raise RuntimeError(f"the plan breaks its own problem, a defect of ours: {listed}")
+
+
+def change(
+    snapshot: Snapshot,
+    rung: Rung,
+    rule: str,
+    why: str,
+    plan: Plan,
+    comparison: Comparison,
+    *,
+    bound: float,
+    found: Proposal | None = None,
+    problem: Problem | None = None,
+    pending: tuple[Pending, ...] | None = (),
+    considered: tuple[Considered, ...] = (),
+    orders: tuple[str, ...] = (),
+) -> RungResult:
+    """Decide for a plan that answers `problem` (None: the snapshot's), once the verifier has passed it."""
+    require_sound(problem or snapshot.problem, plan)
+    decision = Decision(
+        rung,
+        rule,
+        why,
+        comparison.moves,
+        comparison.gain,
+        comparison.net,
+        comparison.cost,
+        running=snapshot.running,
+        bound=bound,
+        considered=considered,
+        orders=orders,
+        plan=plan,
+    )
+    prices = None if found is None else _by_name(snapshot, found)
+    return RungResult(decision, pending, prices, snapshot.state.batches, problem)
+
+
+# ---------------------------------------------------------------- urgent
+
+
+def urgent(snapshot: Snapshot) -> RungResult | None:
+    """Place what must be placed now on what the others leave free; None when nothing is urgent.
+
+    The others stay where they are. For what then still waits, others may be moved by the ordinary rule,
+    but on the first look.
+    """
+    free = movable(snapshot)
+    if not free:
+        return None
+    table, paused = snapshot.table, snapshot.inputs.paused
+    frozen = frozenset(range(len(table.tasks))) - free
+    values = [
+        charged(task, snapshot.problem, snapshot.policy, snapshot.rates, thresholds=t not in free)[0]
+        for t, task in enumerate(table.tasks)
+    ]
+    found = choose(table, values, AllowedChanges(frozen, snapshot.banned), 0.0, _known_prices(snapshot))
+    found = _with_more_room(snapshot, free, values, found)
+    if not actions(table, found.chosen):
+        return None
+    waits = {
+        name: QueuedTask(name, "paused", f"{name}: its user paused it; libra-plan task resume {name}")
+        for name in paused
+    }
+    plan = place_choice(table, found.chosen, found.prices, waits)
+    if plan is None:
+        return keep(snapshot, "unplaceable", "what must be placed now fits in number, but on no nodes")
+    orders = (why.order for t, why in snapshot.held.items() if table.tasks[t].id in paused)
+    comparison = snapshot.compare(found.chosen, values)
+    return change(
+        snapshot,
+        Rung.TASKS,
+        "event",
+        reason_of(snapshot),
+        plan,
+        comparison,
+        bound=found.bound,
+        found=found,
+        pending=None,
+        orders=tuple(filter(None, orders)),
+    )
+
+
+def _known_prices(snapshot: Snapshot) -> Floats | None:
+    prices = snapshot.state.prices
+    return prices_of(snapshot.table, dict(prices)) if prices else None
+
+
+def _with_more_room(
+    snapshot: Snapshot, free: frozenset[int], values: Sequence[Floats], found: Proposal
+) -> Proposal:
+    """Let others make room for broken tasks that found no place: within caps, stays and checkpoints."""
+    table, policy = snapshot.table, snapshot.policy
+    if all(t in found.chosen for t in free if table.tasks[t].broken):
+        return found
+    allowed = AllowedChanges(frozenset(snapshot.held), snapshot.banned)
+    wide = choose(table, values, allowed, policy.rule.keep_within, found.prices)
+    moves = snapshot.compare(wide.chosen, values).moves
+    within = over_caps(snapshot.problem, moves, policy.caps, snapshot.broken) is None
+    return wide if within and wide.value > found.value + LEAST_GAIN else found
+
+
+def movable(snapshot: Snapshot) -> frozenset[int]:
+    """Return the tasks, by number, that are broken, urgent and waiting, or to pause and safe to."""
+    names, paused = urgent_tasks(snapshot.problem, snapshot.events), snapshot.inputs.paused
+    found = set()
+    for t, task in enumerate(snapshot.table.tasks):
+        pauses = task.id in paused and bool(task.held_gpus) and t not in snapshot.held
+        waits = task.id in names and not task.held_gpus and task.id not in paused
+        if task.broken or pauses or waits:
+            found.add(t)
+    return frozenset(found)
+
+
+def reason_of(snapshot: Snapshot) -> str:
+    """Return what happened, in a sentence."""
+    lines = [told(event) for event in snapshot.events]
+    broken = [task.id for task in snapshot.table.tasks if task.broken]
+    if broken:
+        lines.append(f"{', '.join(broken)} cannot stay as placed")
+    return "; ".join(lines[:6]) + (f" and {len(lines) - 6} more" if len(lines) > 6 else "")
+
+
+# ---------------------------------------------------------------- batch steps
+
+
+def step_batches(snapshot: Snapshot) -> RungResult:
     """Step batch settings that fit and save enough, on enough looks in a row; GPUs stay as they are."""
-    rule = desk.inputs.policy.rule
-    runs = {(held.task, role.role) for held in desk.problem.running for role in held.roles}
-    told = desk.window.batch_steps if desk.window else ()
-    steps = [s for s in told if (s.task, s.role) in runs and rule.gain_up <= s.saves < 1.0]
-    before = {(each.task, each.direction): each.looks for each in desk.state.batches}
-    ways = {(step.task, f"batch:{step.role}:{step.setting}:{step.after:g}"): step for step in steps}
-    now = tuple(Pending(task, way, before.get((task, way), 0) + 1) for task, way in sorted(ways))
-    others = tuple(each for each in desk.state.batches if not each.direction.startswith("batch:"))
-    ripe = tuple(ways[each.task, each.direction] for each in now if each.looks >= rule.looks_up)
+    rule, before = snapshot.policy.rule, snapshot.state.batches
+    runs = {(held.task, role.role) for held in snapshot.problem.running for role in held.roles}
+    steps = {
+        (step.task, f"batch:{step.role}:{step.setting}:{step.after:g}"): step
+        for step in (snapshot.observed.batch_steps if snapshot.observed else ())
+        if (step.task, step.role) in runs and rule.gain_up <= step.saves < 1.0
+    }
+    counted = count_looks(before, steps)
+    others = tuple(each for each in before if not each.direction.startswith("batch:"))
+    ripe = tuple(steps[each.task, each.direction] for each in counted if each.looks >= rule.looks_up)
     if not ripe:
-        return Outcome(None, counted=(*others, *now))
+        return RungResult(None, counted=(*others, *counted))
     said = ", ".join(f"{s.task}/{s.role} {s.setting} {s.before:g} → {s.after:g}" for s in ripe)
     why = f"{said}: saves at least {min(step.saves for step in ripe):.1%} of a step, and moves nothing"
-    return Outcome(
-        Decision(Rung.BATCHES, "batches", why, batch_steps=ripe, running=desk.running), counted=others
-    )
-
-
-def elastic(desk: Desk) -> Outcome:
-    """Let one replica of one elastic task change between training and rollout, when it pays."""
-    policy = desk.inputs.policy
-    loads = {(each.task, each.role): each for each in (desk.window.loads if desk.window else ())}
-    before = {(each.task, each.direction): each.looks for each in desk.state.batches}
-    others = tuple(each for each in desk.state.batches if each.direction.startswith("batch:"))
-    now, best = [], None
-    for held in desk.problem.running:
-        if held.task not in policy.elastic.tasks or _just_shifted(desk, held.task):
-            continue
-        for shift in _shifts(desk, held, loads):
-            net = 1.0 - shift.after_s / shift.before_s - shift.switch_s / desk.problem.horizon_s
-            if net < policy.rule.gain_up:
-                continue
-            looks = before.get((shift.task, shift.direction), 0) + 1
-            now.append(Pending(shift.task, shift.direction, looks))
-            if looks >= policy.rule.looks_up and (best is None or net > best[0]):
-                best = (net, shift)
-    counts = (*others, *now)
-    if best is None:
-        return Outcome(None, counted=counts)
-    return _shifted(desk, best[1], best[0], others)
-
-
-def _shifts(desk: Desk, held: IncumbentTask, loads: dict[tuple[str, str], RoleLoad]) -> list[Shift]:
-    """Propose at most a replica that changes over and one that joins."""
-    policy = desk.inputs.policy.elastic
-    found = (shift_of(desk.problem, held, policy, loads), growth_of(desk.problem, held, policy))
-    return [each for each in found if isinstance(each, Shift)]
-
-
-def _just_shifted(desk: Desk, task: str) -> bool:
-    clock, now = desk.state.clock_for(task), desk.state.clock.loop_s
-    times = [since for since in (clock.shifted_s, clock.placed_s) if since is not None]
-    return bool(times) and now - max(times) < desk.inputs.policy.stay.role_s
-
-
-def _shifted(desk: Desk, shift: Shift, net: float, others: tuple[Pending, ...]) -> Outcome:
-    """Put the shifted placement into the plan, charged with its own cheap switch."""
-    tasks = tuple(
-        replace(task, restart_s=shift.switch_s) if task.id == shift.task else task
-        for task in desk.problem.tasks
-    )
-    problem = replace(desk.problem, tasks=tasks)
-    market = market_of(problem)
-    prices = prices_of(market, dict(desk.state.prices))
-    as_it_is = plan_of(market, kept_choice(market), prices, {})
-    if as_it_is is None:
-        return Outcome(None, counted=others)
-    running = tuple(
-        replace(
-            each,
-            configuration=shift.configuration,
-            roles=shift.roles,
-            normalised=_rate(each, shift),
-            moved=True,
-        )
-        if each.task == shift.task
-        else each
-        for each in as_it_is.running
-    )
-    plan = Plan(running, as_it_is.queued, certificate(market, running, prices))
-    if shift.direction.startswith("join") and violations_of(problem, plan):
-        return Outcome(None, counted=others)  # its node has no cores or memory left: that is the solver's
-    require_sound(problem, plan)
-    gpus = len(next(each for each in running if each.task == shift.task).gpus)
-    worth, move = _shift_move(desk, shift, gpus)
-    decision = Decision(
-        Rung.ELASTIC,
-        "elastic",
-        f"{shift.task} {shift.direction}: {shift.why}; a step takes {shift.before_s:.4g} s, then "
-        f"{shift.after_s:.4g} s",
-        (move,),
-        move.worth,
-        worth * net,
-        move.cost,
-        running=desk.running,
-        plan=plan,
-        notes=_pool_notes(desk, shift),
-    )
-    return Outcome(decision, counted=others, problem=problem)
-
-
-def _shift_move(desk: Desk, shift: Shift, gpus: int) -> tuple[float, Move]:
-    """Give the task's worth as it is, and what the shift to so many GPUs brings and costs."""
-    worth = next(
-        float(task.worth[task.kept])
-        for task in desk.market.tasks
-        if task.id == shift.task and task.kept is not None
-    )
-    held = {gpu for role in _held(desk, shift.task).roles for replica in role.replicas for gpu in replica}
-    factor = shift.before_s / shift.after_s
-    cost = worth * factor * shift.switch_s / desk.problem.horizon_s
-    gain = worth * (factor - 1.0)
-    return worth, Move(shift.task, "shift", len(held), gpus, gain, 0.0, cost, shift.switch_s, shift.direction)
-
-
-def _pool_notes(desk: Desk, shift: Shift) -> tuple[str, ...]:
-    """Say how many GPUs of the task are core and how many elastic, where that can be told."""
-    sizes = pools_of(desk.problem, _held(desk, shift.task), desk.inputs.policy.elastic.tasks[shift.task])
-    if isinstance(sizes, str):
-        return ()
-    return (
-        f"{shift.task}: {sizes.training_gpus} GPUs always train, {sizes.rollout_gpus} always roll out, "
-        f"{sizes.elastic_gpus} are elastic in units of {sizes.unit_gpus}",
-    )
-
-
-def _held(desk: Desk, task: str) -> IncumbentTask:
-    return next(each for each in desk.problem.running if each.task == task)
-
-
-def _rate(each: RunningTask, shift: Shift) -> float:
-    return each.normalised * each.configuration.step_time_s.value / shift.configuration.step_time_s.value
+    decision = Decision(Rung.BATCHES, "batches", why, batch_steps=ripe, running=snapshot.running)
+    return RungResult(decision, counted=others)
 
 
 # ---------------------------------------------------------------- roles and tasks
 
 
-def tasks_and_roles(desk: Desk) -> Outcome:
-    """Weigh a new choice over all tasks, and beside it new roles for tasks within their own GPUs."""
-    policy, running = desk.inputs.policy, desk.running
-    known = prices_of(desk.market, dict(desk.state.prices)) if desk.state.prices else None
+def tasks_and_roles(snapshot: Snapshot) -> RungResult:
+    """Compare a new choice over all tasks with new roles for tasks within their own GPUs.
+
+    Before any search, the prices of the last one may prove that no change can pay.
+    """
+    policy, running, known = snapshot.policy, snapshot.running, _known_prices(snapshot)
     slack = policy.rule.keep_within * max(running, 1e-9)
-    if known is not None:
-        bound = value_bound(desk.market, desk.values, known)
-        if bound <= running + slack and not left_waiting(desk):
-            return keep(desk, "bound", _proven(running, bound), pending=(), bound=bound)
-    found = choose(desk.market, desk.values, desk.freedom(), policy.rule.keep_within, known)
-    prices = prices_by_name(desk, found)
-    asked = directions(desk.market, found.chosen)
-    if not asked or found.value <= running + 1e-9:
-        could = value_bound(desk.market, desk.values, found.prices) > running + slack
-        orders = _wanted_orders(desk) if could else ()
-        why = _proven(running, found.bound) if not desk.held else _held_back(desk, running, found.bound)
-        return keep(desk, "best", why, pending=(), bound=found.bound, prices=prices, orders=orders)
-    whole = weigh(desk.market, found.chosen, desk.values, desk.doubts, policy.trust.confidence)
-    considered: tuple[Considered, ...] = (Considered(Rung.TASKS, whole.net, whole.moves, "weighed"),)
-    narrow = replace(desk, banned=_beyond_own_gpus(desk))
-    inside = choose(desk.market, desk.values, narrow.freedom(), policy.rule.keep_within, found.prices)
-    roles = weigh(desk.market, inside.chosen, desk.values, desk.doubts, policy.trust.confidence)
+    if known is not None and not snapshot.urgent_waiting:
+        bound = value_bound(snapshot.table, snapshot.charged, known)
+        if bound <= running + slack:
+            return keep(snapshot, "bound", _proven(snapshot, bound), pending=(), bound=bound)
+    found = snapshot.choose(known)
+    if not actions(snapshot.table, found.chosen) or found.value <= running + LEAST_GAIN:
+        could = value_bound(snapshot.table, snapshot.charged, found.prices) > running + slack
+        asked = (each.order for each in snapshot.held.values() if each.code == "checkpoint" and each.order)
+        orders = tuple(sorted(asked)) if could else ()
+        why = _proven(snapshot, found.bound)
+        if snapshot.held:
+            first = next(iter(snapshot.held.values()))
+            why += f" while {len(snapshot.held)} tasks must stay ({first.why})"
+        return keep(snapshot, "best", why, pending=(), bound=found.bound, found=found, orders=orders)
+    tasks = snapshot.compare(found.chosen)
+    considered: tuple[Considered, ...] = (Considered(Rung.TASKS, tasks.net, tasks.moves, "weighed"),)
+    narrow = replace(snapshot, banned=_beyond_own_gpus(snapshot))
+    inside = narrow.choose(found.prices)
+    roles = snapshot.compare(inside.chosen)
     if roles.moves:
         considered = (Considered(Rung.ROLES, roles.net, roles.moves, "weighed"), *considered)
-    if roles.moves and roles.net >= policy.rule.sufficient_share * whole.net:
-        asked = directions(desk.market, inside.chosen)
-        return _ripened(narrow, Rung.ROLES, inside, asked, considered, prices)
-    return _ripened(desk, Rung.TASKS, found, asked, considered, prices)
+        if roles.net >= policy.rule.sufficient_share * tasks.net:
+            return _ripened(narrow, Rung.ROLES, inside, considered, found)
+    return _ripened(snapshot, Rung.TASKS, found, considered, found)
 
 
-def _beyond_own_gpus(desk: Desk) -> dict[int, frozenset[int]]:
-    """Ban what takes a task beyond the GPUs it has, in number or class; what waits goes on waiting."""
+def _proven(snapshot: Snapshot, bound: float) -> str:
+    return (
+        f"what runs is worth {snapshot.running:.6g}, and no change is worth more than {bound:.6g} "
+        "after its cost"
+    )
+
+
+def _beyond_own_gpus(snapshot: Snapshot) -> dict[int, frozenset[int]]:
+    """Ban what takes a task beyond the GPUs that it has, in number or class; what waits goes on waiting."""
+    gpus = snapshot.problem.cluster.gpus
     classes = {
-        held.task: {desk.problem.cluster.gpus[gpu].gpu_class for role in held.roles for gpus in role.replicas
-                    for gpu in gpus if gpu in desk.problem.cluster.gpus}
-        for held in desk.problem.running
-    }  # fmt: skip
+        held.task: {gpus[g].gpu_class for role in held.roles for r in role.replicas for g in r if g in gpus}
+        for held in snapshot.problem.running
+    }
     banned = {}
-    for t, task in enumerate(desk.market.tasks):
-        drafts = task.priced.table.drafts
-        own = classes.get(task.id, set())
+    for t, task in enumerate(snapshot.table.tasks):
+        drafts, own = task.priced.table.drafts, classes.get(task.id, set())
         outside = {
             c
-            for c in range(len(task.worth) - task.held)
+            for c in range(task.moved)
             if task.gpus[c] > task.held_gpus or not {name for name, _, _ in drafts[c].blocks} <= own
         }
-        banned[t] = frozenset(outside) | desk.banned.get(t, frozenset())
+        banned[t] = frozenset(outside) | snapshot.banned.get(t, frozenset())
     return banned
 
 
 def _ripened(
-    desk: Desk,
-    rung: Rung,
-    found: Proposal,
-    asked: Mapping[int, str],
-    considered: tuple[Considered, ...],
-    prices: tuple[tuple[str, float], ...],
-) -> Outcome:
-    """Leave out what has not been asked for often enough, then what is beyond the caps."""
-    policy = desk.inputs.policy
-    pending = counted(desk.state.pending, desk.market, asked)
+    snapshot: Snapshot, rung: Rung, found: Proposal, considered: tuple[Considered, ...], first: Proposal
+) -> RungResult:
+    """Leave out what has not been asked for often enough, then what is beyond the caps.
+
+    The prices of the `first` search are remembered when nothing changes.
+    """
+    table = snapshot.table
+    asked = actions(table, found.chosen)
+    names = {t: table.tasks[t].id for t in asked}
+    pending = count_looks(snapshot.state.pending, ((names[t], action) for t, action in asked.items()))
     looks = {each.task: each.looks for each in pending}
-    names = {t: desk.market.tasks[t].id for t in asked}
-    at_once = bool(left_waiting(desk) & {names[t] for t, way in asked.items() if way == "start"})
-    unripe = frozenset(
-        t for t, way in asked.items() if not at_once and looks[names[t]] < looks_needed(way, policy.rule)
-    )
+    starts = {names[t] for t, action in asked.items() if action == "start"}
+    unripe: frozenset[int] = frozenset()
+    if not snapshot.urgent_waiting & starts:
+        rule = snapshot.policy.rule
+        unripe = frozenset(t for t, a in asked.items() if looks[names[t]] < looks_needed(a, rule))
+
+    def kept(rule: str, why: str, bound: float | None = None) -> RungResult:
+        return keep(snapshot, rule, why, pending=pending, bound=bound, found=first, considered=considered)
+
     if unripe == frozenset(asked):
         often = max(looks.values())
         why = f"{len(asked)} tasks are asked to change, for {often} looks in a row so far: not often enough"
-        return keep(
-            desk, "looks", why, pending=pending, bound=found.bound, prices=prices, considered=considered
-        )
-    frozen = unripe | _others(desk, asked) if unripe else frozenset()
-    if frozen:
-        found = choose(desk.market, desk.values, desk.freedom(frozen), policy.rule.keep_within, found.prices)
-    within = _capped(desk, found, frozen)
+        return kept("looks", why, found.bound)
+    frozen: frozenset[int] = frozenset()
+    if unripe:
+        frozen = unripe | _others(snapshot, asked)
+        found = snapshot.choose(found.prices, frozen)
+    within = _within_caps(snapshot, found, frozen)
     if within is None:
         what = "what has been asked for often enough" if unripe else "what the caps allow at once"
-        why = f"{what} does not pay without the rest"
-        return keep(
-            desk, "looks" if unripe else "caps", why, pending=pending, prices=prices, considered=considered
-        )
-    found, weighed = within
-    back = _way_back(desk, found)
+        return kept("looks" if unripe else "caps", f"{what} does not pay without the rest")
+    found, comparison = within
+    back = _way_back(snapshot, found)
     if back:
-        why = f"after the change {', '.join(back)} would ask for the way back"
-        return keep(desk, "way-back", why, pending=pending, prices=prices, considered=considered)
+        return kept("way-back", f"after the change {', '.join(back)} would ask for the way back")
+    plan = place_choice(table, found.chosen, found.prices, {})
+    if plan is None:
+        return kept("unplaceable", "the blocks of the better choice fit in number, but on no nodes")
     why = (
-        f"{len(weighed.moves)} changes bring {weighed.gain:+.4g} of {desk.running:.4g} fair shares, at least "
-        f"{weighed.net:+.4g} after doubt, switch cost and threshold"
+        f"{len(comparison.moves)} changes bring {comparison.gain:+.4g} of {snapshot.running:.4g} fair "
+        f"shares, at least {comparison.net:+.4g} after doubt, switch cost and threshold"
     )
-    taken = (*considered, Considered(rung, weighed.net, weighed.moves, "adopted"))
-    done = adopt(desk, rung, "gain", why, found, found.chosen, weighed, taken)
-    if done is None:
-        why = "the blocks of the better choice fit in number, but on no nodes"
-        return keep(desk, "unplaceable", why, pending=pending, prices=prices, considered=considered)
-    return done
+    considered = (*considered, Considered(rung, comparison.net, comparison.moves, "adopted"))
+    return change(
+        snapshot,
+        rung,
+        "gain",
+        why,
+        plan,
+        comparison,
+        bound=found.bound,
+        found=found,
+        considered=considered,
+    )
 
 
-def _others(desk: Desk, asked: Mapping[int, str]) -> frozenset[int]:
-    """List by number the tasks nobody asked to change: leaving some out must not bring in new ones."""
-    return frozenset(range(len(desk.market.tasks))) - frozenset(asked)
+def _others(snapshot: Snapshot, asked: Mapping[int, str]) -> frozenset[int]:
+    """Return the tasks nobody asked to change: leaving some out must not bring in new ones."""
+    return frozenset(range(len(snapshot.table.tasks))) - frozenset(asked)
 
 
-def _capped(desk: Desk, found: Proposal, frozen: frozenset[int]) -> tuple[Proposal, Weighed] | None:
+def _within_caps(
+    snapshot: Snapshot, found: Proposal, frozen: frozenset[int]
+) -> tuple[Proposal, Comparison] | None:
     """Leave out the changes that bring least until the rest is within the caps; None when none is left."""
-    policy = desk.inputs.policy
-    broken = frozenset(task.id for task in desk.market.tasks if task.broken)
-    for _ in range(16):
-        weighed = weigh(desk.market, found.chosen, desk.values, desk.doubts, policy.trust.confidence)
-        if not weighed.moves or weighed.net <= 0:
+    caps, numbers = snapshot.policy.caps, {task.id: t for t, task in enumerate(snapshot.table.tasks)}
+    for _ in range(CAP_ROUNDS):
+        comparison = snapshot.compare(found.chosen)
+        moves: tuple[Move, ...] = comparison.moves
+        if not moves or comparison.net <= 0:
             return None
-        if over_caps(desk.problem, weighed.moves, policy.caps, broken) is None:
-            return found, weighed
-        numbers = {task.id: t for t, task in enumerate(desk.market.tasks)}
-        changed = {numbers[move.task] for move in weighed.moves if move.action != "start"}
-        least = sorted(changed, key=lambda t: (float(desk.values[t].max(initial=0.0)), t))
-        frozen |= frozenset(least[: max(1, (len(least) - policy.caps.disturbed_tasks + 1) // 2)])
-        frozen |= _others(desk, dict.fromkeys((numbers[move.task] for move in weighed.moves), ""))
-        found = choose(desk.market, desk.values, desk.freedom(frozen), policy.rule.keep_within, found.prices)
+        if over_caps(snapshot.problem, moves, caps, snapshot.broken) is None:
+            return found, comparison
+        changed = {numbers[move.task] for move in moves if move.action != "start"}
+        least = sorted(changed, key=lambda t: (float(snapshot.charged[t].max(initial=0.0)), t))
+        frozen |= frozenset(least[: max(1, (len(least) - caps.disturbed_tasks + 1) // 2)])
+        frozen |= _others(snapshot, {numbers[move.task]: move.action for move in moves})
+        found = snapshot.choose(found.prices, frozen)
     return None
 
 
-def _way_back(desk: Desk, found: Proposal) -> list[str]:
-    """Name tasks that would go back at once, were the change made and all clocks run out.
+def _way_back(snapshot: Snapshot, found: Proposal) -> list[str]:
+    """Return the tasks that would go back at once, were the change made and all clocks run out.
 
-    Values are charged against what is kept then: a configuration is worth going back to only if it beats the
-    new one by switch, doubt and threshold.
+    Values are charged against what is kept then: a configuration is worth going back to only if it beats
+    the new one by switch, error and threshold.
     """
-    rule = desk.inputs.policy.rule
-    values = []
-    now = kept_choice(desk.market)
-    for t, task in enumerate(desk.market.tasks):
-        value = np.array(desk.values[t])
+    rule, now = snapshot.policy.rule, kept_choice(snapshot.table)
+    before = after = 0.0
+    for t, task in enumerate(snapshot.table.tasks):
         new, old = found.chosen.get(t), now.get(t)
+        value = np.array(snapshot.charged[t])
         if new != old and new is not None:
             value[new] = task.worth[new]
             if old is not None:
-                value[old] = task.worth[old] * (
-                    1.0 - rule.gain_up - task.priced.task.restart_s / desk.problem.horizon_s
-                )
+                switch = task.priced.task.restart_s / snapshot.problem.horizon_s
+                value[old] = task.worth[old] * (1.0 - rule.gain_up - switch)
         elif new is None and old is not None:
             value[old] = task.worth[old] * (1.0 - rule.gain_down)
-        values.append(value)
-    then = sum(float(values[t][c]) for t, c in found.chosen.items())
-    back = {**found.chosen, **{t: now[t] for t in now if found.chosen.get(t) != now[t]}}
-    for t in [t for t in found.chosen if t not in now]:
-        back.pop(t)
-    if sum(float(values[t][c]) for t, c in back.items()) > then + 1e-12:
-        return [desk.market.tasks[t].id for t in sorted(now) if found.chosen.get(t) != now[t]]
-    return []
-
-
-def _proven(running: float, bound: float) -> str:
-    return f"what runs is worth {running:.6g}, and no change is worth more than {bound:.6g} after its cost"
-
-
-def _held_back(desk: Desk, running: float, bound: float) -> str:
-    first = next(iter(desk.held.values()))
-    return f"{_proven(running, bound)} while {len(desk.held)} tasks must stay ({first.why})"
-
-
-def _wanted_orders(desk: Desk) -> tuple[str, ...]:
-    """Ask for checkpoints of tasks that would otherwise be moved: only where prices say it could pay."""
-    orders = []
-    for held in desk.held.values():
-        if held.order is not None and held.code == "checkpoint":
-            orders.append(held.order)
-    return tuple(sorted(orders))
+        after += 0.0 if new is None else float(value[new])
+        before += 0.0 if old is None else float(value[old])
+    if before <= after + 1e-12:
+        return []
+    return [snapshot.table.tasks[t].id for t in sorted(now) if found.chosen.get(t) != now[t]]

@@ -1,4 +1,4 @@
-"""What a look may not touch: tasks that must stay as they are for now, and configurations that are not safe."""
+"""What a look may not touch: tasks that must stay for now, and configurations that are not safe."""
 
 from __future__ import annotations
 
@@ -6,23 +6,33 @@ import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from libra_plan.planner.controller.configuration_values import Market, TaskMarket
-from libra_plan.planner.controller.estimators import option_of
-from libra_plan.planner.controller.policy import ReplanPolicy, SafetyPolicy
+from libra_plan.models.pricing.stages import TRAINING
+from libra_plan.planner.controller.configuration_values import ConfigurationValues, TaskValues
+from libra_plan.planner.controller.estimators import running_options
+from libra_plan.planner.controller.hysteresis import (
+    IDLE_SHARE,
+    IMBALANCE_LEAST_BUSY,
+    IMBALANCE_RATIO,
+    OOM_SHARE,
+    ReplanPolicy,
+    SafetyPolicy,
+)
 from libra_plan.planner.controller.state import LoopState, TaskClock
-from libra_plan.planner.plan import Configuration
 from libra_plan.planner.problem import Problem, Role, Task
 from libra_plan.planner.telemetry.observations import EventKind, Observations, RoleLoad
 
-__all__ = ["Held", "held_back", "imbalanced", "not_safe", "trains", "unsafe_configurations", "with_oom"]
-
-_TRAINING = frozenset({"actor_train", "critic_train", "reward_train"})
-_IMBALANCE = 3.0  # the busiest GPU against the mean of the others
-_OOM_ROOM = 0.98  # a form planned with almost as much memory would run out of it as well
+__all__ = [
+    "HoldReason",
+    "is_imbalanced",
+    "reason_to_hold",
+    "unsafe_configurations",
+    "unsafe_to_stop",
+    "without_oom_forms",
+]
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HoldReason:
     """Why a task stays as it is: a code, a sentence, and what would have to be done first."""
 
     code: str
@@ -30,141 +40,125 @@ class Held:
     order: str | None = None
 
 
-def trains(task: Task) -> bool:
-    """Tell whether a task has state that a stop without a checkpoint would lose."""
-    return any(role.kind in _TRAINING for role in task.roles)
-
-
-def held_back(
-    task: Task, clock: TaskClock, loop_s: float, window: Observations | None, policy: ReplanPolicy
-) -> Held | None:
-    """Say why a running task may not be moved now; None when it may."""
-    stays = policy.stay.task_s
-    if clock.placed_s is not None and loop_s - clock.placed_s < stays:
-        return Held(
-            "stay", f"{task.id} was placed {loop_s - clock.placed_s:.0f} s ago, it stays {stays:.0f} s"
-        )
+def reason_to_hold(
+    task: Task, clock: TaskClock, loop_s: float, observed: Observations | None, policy: ReplanPolicy
+) -> HoldReason | None:
+    """Return why a running task may not be moved now; None when it may."""
+    stays_s = policy.stay.task_s
+    if clock.placed_s is not None and loop_s - clock.placed_s < stays_s:
+        ago_s = loop_s - clock.placed_s
+        return HoldReason("stay", f"{task.id} was placed {ago_s:.0f} s ago, it stays {stays_s:.0f} s")
     if not clock.progressed and policy.safety.least_steps:
-        return Held(
-            "progress", f"{task.id} has not done {policy.safety.least_steps} steps since it was placed"
-        )
-    return not_safe(task, window, policy.safety)
+        steps = policy.safety.least_steps
+        return HoldReason("progress", f"{task.id} has not done {steps} steps since it was placed")
+    return unsafe_to_stop(task, observed, policy.safety)
 
 
-def not_safe(task: Task, window: Observations | None, safety: SafetyPolicy) -> Held | None:
-    """Say why stopping a task would lose work: its checkpoint is missing, stale or not known (A033)."""
-    if not trains(task):
+def unsafe_to_stop(task: Task, observed: Observations | None, safety: SafetyPolicy) -> HoldReason | None:
+    """Return why stopping a task would lose work: its checkpoint is missing, stale or not known (A033)."""
+    if not any(role.kind in TRAINING for role in task.roles):
         return None
-    order = f"checkpoint:{task.id}"
-    known = {} if window is None else {each.task: each.age_s for each in window.checkpoints}
+    known = {} if observed is None else {each.task: each.age_s for each in observed.checkpoints}
+    age_s, most_s = known.get(task.id), safety.checkpoint_max_age_s
     if task.id not in known:
-        return Held("checkpoint", f"whether {task.id} has a checkpoint is not known", order)
-    age_s = known[task.id]
-    if age_s is None:
-        return Held("checkpoint", f"{task.id} trains and has no checkpoint", order)
-    if not age_s >= -safety.clock_tolerance_s:  # dated after now, or no number: its age is not known
-        return Held("checkpoint", f"{task.id}'s checkpoint is dated {-age_s:.0f} s after now", order)
-    if age_s > safety.checkpoint_max_age_s:
-        most = safety.checkpoint_max_age_s
-        return Held("checkpoint", f"{task.id}'s checkpoint is {age_s:.0f} s old, allowed {most:.0f} s", order)
-    return None
+        why = f"whether {task.id} has a checkpoint is not known"
+    elif age_s is None:
+        why = f"{task.id} trains and has no checkpoint"
+    elif not age_s >= -safety.clock_tolerance_s:  # dated after now, or no number: its age is not known
+        why = f"{task.id}'s checkpoint is dated {-age_s:.0f} s after now"
+    elif age_s > most_s:
+        why = f"{task.id}'s checkpoint is {age_s:.0f} s old, allowed {most_s:.0f} s"
+    else:
+        return None
+    return HoldReason("checkpoint", why, f"checkpoint:{task.id}")
 
 
-def imbalanced(load: RoleLoad) -> bool:
-    """Tell a role that one GPU works for: more GPUs would rest as well (A038)."""
+def is_imbalanced(load: RoleLoad) -> bool:
+    """Whether one GPU works for the whole role: GPUs that are added would rest as well (A038)."""
     if len(load.gpus_busy) < 2:
         return False
     *others, most = sorted(load.gpus_busy)
-    return most > 0.5 and most > _IMBALANCE * max(statistics.fmean(others), 0.05)
+    mean = max(statistics.fmean(others), IDLE_SHARE)
+    return most > IMBALANCE_LEAST_BUSY and most > IMBALANCE_RATIO * mean
 
 
 def unsafe_configurations(
-    market: Market, window: Observations | None, rigid: frozenset[str]
+    table: ConfigurationValues, observed: Observations | None, rigid: frozenset[str]
 ) -> tuple[dict[int, frozenset[int]], tuple[str, ...]]:
-    """Ban configurations per task: growth of an imbalanced role, another number of ranks where it cannot load.
+    """Return configurations that are banned per task, and notes that say why.
 
-    A task whose checkpoint loads on as many ranks only (A034) keeps the GPUs of its training roles.
+    A task with an imbalanced role gets no more GPUs. A `rigid` task, whose checkpoint loads on as many
+    ranks only (A034), keeps the number of GPUs of its training roles.
     """
     banned: dict[int, frozenset[int]] = {}
     notes = []
-    lopsided = {load.task: load.role for load in (window.loads if window else ()) if imbalanced(load)}
-    for t, task in enumerate(market.tasks):
+    loads = () if observed is None else observed.loads
+    imbalanced = {load.task: load.role for load in loads if is_imbalanced(load)}
+    for t, task in enumerate(table.tasks):
         found: set[int] = set()
-        if task.id in lopsided:
+        if task.id in imbalanced:
             found |= {c for c in range(len(task.worth)) if task.gpus[c] > task.held_gpus}
-            notes.append(f"{task.id}/{lopsided[task.id]} is imbalanced: one GPU works, so none are added")
+            notes.append(f"{task.id}/{imbalanced[task.id]} is imbalanced: one GPU works, so none are added")
         if task.id in rigid and task.held_gpus:
-            found |= _other_ranks(market.problem, task)
+            found |= _with_other_ranks(table.problem, task)
         if found:
             banned[t] = frozenset(found)
     return banned, tuple(notes)
 
 
-def _other_ranks(problem: Problem, task: TaskMarket) -> set[int]:
+def _with_other_ranks(problem: Problem, task: TaskValues) -> set[int]:
+    """Return the configurations that change the number of ranks of a training role."""
     held = next(each for each in problem.running if each.task == task.id)
     ranks = {role.role: sum(map(len, role.replicas)) for role in held.roles}
-    training = [role.id for role in task.priced.task.gpu_roles if role.kind in _TRAINING]
-    moved = len(task.worth) - task.held
+    training = {role.id for role in task.priced.task.gpu_roles if role.kind in TRAINING}
     return {
         c
-        for c in range(moved)
-        if any(_gpus(task.configuration(c), role) != ranks.get(role) for role in training)
+        for c in range(task.moved)
+        for choice in task.choices(c)[1]
+        if choice.role in training and choice.option.gpus != ranks.get(choice.role)
     }
 
 
-def _gpus(configuration: Configuration, role: str) -> int:
-    return next(
-        choice.option.gpus
-        for phase in configuration.phases
-        for pool in phase.pools
-        for choice in pool.choices
-        if choice.role == role
-    )
+def without_oom_forms(
+    problem: Problem, state: LoopState, observed: Observations | None, policy: ReplanPolicy
+) -> tuple[Problem, tuple[TaskClock, ...]]:
+    """Leave out the forms that memory ran out in, and those planned with as much, for a time.
 
-
-def with_oom(
-    problem: Problem, state: LoopState, window: Observations | None, policy: ReplanPolicy
-) -> tuple[Problem, dict[str, TaskClock]]:
-    """Drop the forms that memory ran out in, and those planned with as much, for a time.
-
-    Gives the problem and the clocks that changed. A form that is dropped cannot be kept either, so its
-    task is placed anew at once.
+    Returns the problem and the clocks of the tasks. A form that is left out cannot be kept either, so
+    its task is placed anew at once.
     """
     loop_s = state.clock.loop_s
-    told = {e.task for e in (window.events if window else ()) if e.kind is EventKind.OUT_OF_MEMORY and e.task}
-    clocks = {name: _ran_out(problem, name, state.clock_for(name), loop_s) for name in sorted(told)}
-    limits: dict[str, Mapping[str, float]] = {}
-    for task in problem.tasks:
-        clock = clocks.get(task.id, state.clock_for(task.id))
-        if clock.oom_s is not None and loop_s - clock.oom_s < policy.safety.oom_hold_s:
-            limits[task.id] = dict(clock.oom_mib)
-    if not limits:
-        return problem, clocks
-    tasks = tuple(_smaller(task, limits.get(task.id, {})) for task in problem.tasks)
-    return replace(problem, tasks=tasks), clocks
+    events = () if observed is None else observed.events
+    ran_out = {event.task for event in events if event.kind is EventKind.OUT_OF_MEMORY}
+    clocks = tuple(_noted(problem, each, loop_s) if each.task in ran_out else each for each in state.clocks)
+    limits: dict[str, Mapping[str, float]] = {
+        clock.task: dict(clock.oom_mib)
+        for clock in clocks
+        if clock.oom_s is not None and clock.oom_mib and loop_s - clock.oom_s < policy.safety.oom_hold_s
+    }
+    if limits:
+        tasks = tuple(_smaller(t, limits[t.id]) if t.id in limits else t for t in problem.tasks)
+        problem = replace(problem, tasks=tasks)
+    return problem, clocks
 
 
-def _ran_out(problem: Problem, name: str, clock: TaskClock, loop_s: float) -> TaskClock:
-    task = problem.task_of.get(name)
-    held = next((each for each in problem.running if each.task == name), None)
-    if task is None or held is None:
+def _noted(problem: Problem, clock: TaskClock, loop_s: float) -> TaskClock:
+    """Note the memory that the roles of a task were planned with when it ran out."""
+    held = next((each for each in problem.running if each.task == clock.task), None)
+    if held is None:
         return clock
-    roles = {role.id: role for role in task.gpu_roles}
     mib = dict(clock.oom_mib)
-    for each in held.roles:
-        option = option_of(roles[each.role], each, None) if each.role in roles else None
-        if option is not None:
-            mib[each.role] = min(mib.get(each.role, float("inf")), option.peak_mib)
+    for role, option in running_options(problem, held).items():
+        mib[role] = min(mib.get(role, float("inf")), option.peak_mib)
     return replace(clock, oom_s=loop_s, oom_mib=tuple(sorted(mib.items())))
 
 
-def _smaller(task: Task, limits: Mapping[str, float]) -> Task:
+def _smaller(task: Task, limits_mib: Mapping[str, float]) -> Task:
     """Leave the role that needs most memory only forms that need clearly less than ran out."""
-    if not limits:
-        return task
-    worst = max(limits, key=lambda role: limits[role])
-    return replace(task, roles=tuple(_below(r, limits[worst]) if r.id == worst else r for r in task.roles))
+    worst = max(limits_mib, key=lambda role: limits_mib[role])
 
+    def below(role: Role) -> Role:
+        options = (o for o in role.options if o.peak_mib < OOM_SHARE * limits_mib[worst])
+        return replace(role, options=tuple(options)) if role.id == worst else role
 
-def _below(role: Role, mib: float) -> Role:
-    return replace(role, options=tuple(o for o in role.options if o.peak_mib < _OOM_ROOM * mib))
+    return replace(task, roles=tuple(below(role) for role in task.roles))

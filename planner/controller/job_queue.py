@@ -1,8 +1,11 @@
-"""The queue as its users steer it: tasks added, removed, paused, resumed, weighed; with who waits and why."""
+"""The queue as its users steer it: tasks are added, removed, paused, resumed and weighed.
+
+A wish is noted in the record; the next look acts on it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,25 +15,25 @@ from sqlalchemy import Connection, delete, insert, select, update
 from libra_plan.errors import InputError, WorkloadError
 from libra_plan.planner.controller import store_schema as s
 from libra_plan.planner.controller.state import LoopState
-from libra_plan.planner.controller.state_store import StateStore
+from libra_plan.planner.controller.store import StateStore
 from libra_plan.planner.launchers.store import read_current
 from libra_plan.profiles.schema import TaskSpec, WorkloadFile
 
 __all__ = [
-    "TaskBook",
-    "TaskRow",
+    "TaskRequest",
     "add_tasks",
     "change_task",
-    "merged",
-    "read_book",
-    "require_known",
+    "forget_removed",
+    "paused_tasks",
+    "read_requests",
     "waits_of",
+    "with_requests",
 ]
 
 
 @dataclass(frozen=True, slots=True)
-class TaskRow:
-    """What users said of a task: `state` is `added`, `removed`, `paused` or `wanted`."""
+class TaskRequest:
+    """What users asked of a task: `state` is `added`, `removed`, `paused` or `wanted`."""
 
     id: str
     state: str
@@ -41,45 +44,42 @@ class TaskRow:
     reason: str
 
 
-@dataclass(frozen=True)
-class TaskBook:
-    """All rows by task."""
-
-    rows: tuple[TaskRow, ...]
-
-    @property
-    def paused(self) -> frozenset[str]:
-        """Name the tasks that are to pause."""
-        return frozenset(row.id for row in self.rows if row.state == "paused")
-
-
-def read_book(store: StateStore) -> TaskBook:
-    """Read what users said."""
+def read_requests(store: StateStore) -> tuple[TaskRequest, ...]:
+    """Read what users asked for."""
     with store.begin() as connection:
-        found = connection.execute(select(s.tasks).order_by(s.tasks.c.id)).all()
-    rows = tuple(TaskRow(*row) for row in found)
-    for row in rows:
+        rows = connection.execute(select(s.tasks).order_by(s.tasks.c.id)).all()
+    requests = tuple(TaskRequest(*row) for row in rows)
+    for request in requests:
         try:
-            _ = None if row.spec is None else msgspec.json.decode(row.spec, type=TaskSpec)
+            _spec_of(request)
         except msgspec.MsgspecError as problem:
-            raise store.damage(f"the added task {row.id}: {problem}") from None
-    return TaskBook(rows)
+            raise store.damage(f"the added task {request.id}: {problem}") from None
+    return requests
+
+
+def _spec_of(request: TaskRequest) -> TaskSpec | None:
+    return None if request.spec is None else msgspec.json.decode(request.spec, type=TaskSpec)
+
+
+def paused_tasks(requests: Iterable[TaskRequest]) -> frozenset[str]:
+    """Return the tasks that are to pause."""
+    return frozenset(request.id for request in requests if request.state == "paused")
 
 
 def add_tasks(
     store: StateStore, folder: Path, specs: Iterable[TaskSpec], now_s: float, reason: str = ""
 ) -> None:
-    """Put tasks into the queue, all of them or none; one that the plan has already is refused.
+    """Put tasks into the queue, all of them or none.
 
-    It would lose against the workload file's, in silence.
+    A task that the plan has already is refused: it would lose against the workload file's without a word.
     """
     planned = _planned(folder)
-    removed = {row.id for row in read_book(store).rows if row.state == "removed"}
+    removed = {request.id for request in read_requests(store) if request.state == "removed"}
     with store.begin() as connection:
         for spec in specs:
             if spec.id in planned - removed:
                 raise _there_already(spec.id)
-            _note(connection, spec.id, "add", now_s, reason=reason, spec=spec)
+            _note(connection, spec.id, "add", now_s, reason, spec=msgspec.json.encode(spec).decode())
 
 
 def _there_already(task: str) -> InputError:
@@ -88,6 +88,7 @@ def _there_already(task: str) -> InputError:
 
 def change_task(
     store: StateStore,
+    folder: Path,
     task: str,
     what: str,
     now_s: float,
@@ -95,106 +96,83 @@ def change_task(
     reason: str = "",
     weight: float | None = None,
     tier: int | None = None,
-    spec: TaskSpec | None = None,
 ) -> None:
-    """Note a user's wish: `add`, `remove`, `pause`, `resume` or `priority`; the next look acts on it."""
+    """Note that a task is to `remove`, `pause`, `resume` or change in `priority`.
+
+    A task that neither the plan nor the queue has is refused: a slip of the pen would do nothing.
+    """
+    known = {request.id for request in read_requests(store)} | {name for name, _ in store.state().tasks}
+    known |= _planned(folder)
+    if task not in known:
+        raise InputError("no such task", got=task, allowed=", ".join(sorted(known)) or "none yet")
     with store.begin() as connection:
-        _note(connection, task, what, now_s, reason=reason, weight=weight, tier=tier, spec=spec)
+        _note(connection, task, what, now_s, reason, weight=weight, tier=tier)
 
 
-def _note(
-    connection: Connection,
-    task: str,
-    what: str,
-    now_s: float,
-    *,
-    reason: str,
-    weight: float | None = None,
-    tier: int | None = None,
-    spec: TaskSpec | None = None,
-) -> None:
+def _note(connection: Connection, task: str, what: str, now_s: float, reason: str, **given: object) -> None:
+    """Write a request and a line of the log; what is not given stays as it was asked before."""
     row = connection.execute(select(s.tasks).where(s.tasks.c.id == task)).first()
-    known = None if row is None else TaskRow(*row)
+    known = None if row is None else TaskRequest(*row)
     if what == "add" and known is not None and known.spec is not None and known.state != "removed":
         raise _there_already(task)
     if what == "pause" and known is not None and known.state == "removed":
         raise InputError("this task is removed already", got=task, way_out="libra-plan task add FILE")
-    states = {"add": "added", "remove": "removed", "pause": "paused"}
-    before = "wanted" if known is None else known.state
-    state = states.get(what, "wanted" if what == "resume" else before)
-    values = {
-        "state": state,
-        "weight": weight if weight is not None else None if known is None else known.weight,
-        "tier": tier if tier is not None else None if known is None else known.tier,
-        "spec": msgspec.json.encode(spec).decode()
-        if spec is not None
-        else None
-        if known is None
-        else known.spec,
-        "since_s": now_s,
-        "reason": reason,
-    }
+    states = {"add": "added", "remove": "removed", "pause": "paused", "resume": "wanted"}
+    values = {name: value for name, value in given.items() if value is not None}
+    values |= {"since_s": now_s, "reason": reason}
     if known is None:
+        values["state"] = states.get(what, "wanted")
         connection.execute(insert(s.tasks).values(id=task, **values))
     else:
+        values["state"] = states.get(what, known.state)
         connection.execute(update(s.tasks).where(s.tasks.c.id == task).values(**values))
     connection.execute(insert(s.task_log).values(wall_s=now_s, task=task, what=what, reason=reason))
 
 
 def forget_removed(store: StateStore, running: Iterable[str]) -> None:
     """Drop added tasks that were removed and no longer run."""
+    gone = (s.tasks.c.state == "removed") & s.tasks.c.spec.is_not(None) & s.tasks.c.id.not_in(list(running))
     with store.begin() as connection:
-        gone = (
-            (s.tasks.c.state == "removed") & s.tasks.c.spec.is_not(None) & s.tasks.c.id.not_in(list(running))
-        )
         connection.execute(delete(s.tasks).where(gone))
 
 
-def merged(workload: WorkloadFile, book: TaskBook, waited_s: dict[str, float]) -> WorkloadFile:
-    """Give the workload as users want it now: the file's tasks, those added, without those removed.
+def with_requests(
+    workload: WorkloadFile, requests: Iterable[TaskRequest], waited_s: Mapping[str, float]
+) -> WorkloadFile:
+    """Return the workload as users want it now: the file's tasks and those added, without those removed.
 
-    `waited_s` is how long tasks have been queued, which adds to their weight where `aging_s` says so.
+    `waited_s` is how long tasks have been queued; it adds to their weight where `aging_s` says so.
     """
-    rows = {row.id: row for row in book.rows}
+    asked = {request.id: request for request in requests}
+    added = {name: spec for name, request in asked.items() if (spec := _spec_of(request)) is not None}
     listed = {task.id: task for task in workload.tasks}
-    added = (msgspec.json.decode(row.spec, type=TaskSpec) for row in book.rows if row.spec is not None)
-    listed = {**{task.id: task for task in added}, **listed}
+    listed |= {name: spec for name, spec in added.items() if name not in listed}
     tasks = []
-    for name in [
-        *(task.id for task in workload.tasks),
-        *(n for n in listed if n not in {t.id for t in workload.tasks}),
-    ]:
-        row, task = rows.get(name), listed[name]
-        if row is not None and row.state == "removed":
+    for name, task in listed.items():
+        request = asked.get(name)
+        if request is not None and request.state == "removed":
             continue
-        if row is not None and row.weight is not None:
-            task = msgspec.structs.replace(task, weight=row.weight)
-        if row is not None and row.tier is not None:
-            task = msgspec.structs.replace(task, tier=row.tier)
+        changes: dict[str, float] = {}
+        if request is not None and request.weight is not None:
+            changes["weight"] = request.weight
+        if request is not None and request.tier is not None:
+            changes["tier"] = request.tier
         if name in waited_s:
-            task = msgspec.structs.replace(task, waited_s=max(task.waited_s, waited_s[name]))
-        tasks.append(task)
+            changes["waited_s"] = max(task.waited_s, waited_s[name])
+        tasks.append(msgspec.structs.replace(task, **changes))
     if not tasks:
         raise WorkloadError("no task is left: all were removed", way_out="libra-plan task add FILE")
     return msgspec.structs.replace(workload, tasks=tuple(tasks))
 
 
 def waits_of(state: LoopState) -> dict[str, float]:
-    """Give how long each queued task has waited, seconds."""
+    """Return how long each queued task has waited, seconds."""
     now = state.clock.loop_s
     return {c.task: now - c.waits_since_s for c in state.clocks if c.waits_since_s is not None}
 
 
-def require_known(store: StateStore, folder: Path, task: str) -> None:
-    """Refuse a task that neither the plan nor the queue has; a slip of the pen would do nothing, silently."""
-    known = {row.id for row in read_book(store).rows} | {name for name, _ in store.state().tasks}
-    known |= _planned(folder)
-    if task not in known:
-        raise InputError("no such task", got=task, allowed=", ".join(sorted(known)) or "none yet")
-
-
 def _planned(folder: Path) -> set[str]:
-    """Name the tasks of the plan, those that wait included."""
+    """Return the tasks of the plan, those that wait included."""
     manifest = read_current(folder).manifest
     if manifest is None:
         return set()

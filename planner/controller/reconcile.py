@@ -1,6 +1,6 @@
-"""One look: a pure function from what is known to a decision and the next state.
+"""One look of the loop: a pure function from what is known to a decision and the next state.
 
-    inputs, state ─▶ clocks, averages, events ─▶ desk ─▶ urgent? ─▶ batches? ─▶ elastic? ─▶ roles? tasks?
+    inputs, state ─▶ snapshot ─▶ urgent? ─▶ batch steps? ─▶ elastic shift? ─▶ roles? tasks?
 
 The rungs are tried from the cheapest; the first that is sufficient is taken. Nothing is read, written,
 started or stopped here.
@@ -10,23 +10,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from libra_plan.planner.controller import other_policies
-from libra_plan.planner.controller.configuration_values import Memo, is_plain_sum
-from libra_plan.planner.controller.decision import Decision, Rung
-from libra_plan.planner.controller.escalation import batches, elastic, tasks_and_roles
-from libra_plan.planner.controller.horizon import ended
-from libra_plan.planner.controller.outcome import Outcome, keep
-from libra_plan.planner.controller.snapshot import Desk, LookInputs, lay_out, ticked
-from libra_plan.planner.controller.state import LoopState, TaskClock
-from libra_plan.planner.controller.urgent import urgent
+from libra_plan.planner.controller.configuration_values import ValueCache, is_plain_sum
+from libra_plan.planner.controller.elastic import shift_elastic
+from libra_plan.planner.controller.escalation import (
+    RungResult,
+    keep,
+    step_batches,
+    tasks_and_roles,
+    urgent,
+)
+from libra_plan.planner.controller.other_policies import solved, solved_urgent
+from libra_plan.planner.controller.snapshot import LoopInputs, Snapshot, advanced, take_snapshot
+from libra_plan.planner.controller.state import Decision, LoopState, Rung, Stays, TaskClock
 from libra_plan.planner.problem import Problem
 
-__all__ = ["Looked", "look"]
+__all__ = ["Reconciled", "reconcile"]
 
 
 @dataclass(frozen=True)
-class Looked:
-    """A decision; the problem its plan answers; the next state when it is adopted, and when it is not."""
+class Reconciled:
+    """A decision, the problem that its plan answers, and the next state when it is adopted or is not."""
 
     decision: Decision
     problem: Problem
@@ -34,68 +37,64 @@ class Looked:
     kept: LoopState
 
 
-def look(inputs: LookInputs, state: LoopState, memo: Memo | None = None) -> Looked:
-    """Decide what to do now. `memo` remembers tables between looks; it changes only the time taken."""
-    clock, jumped = ticked(state.clock, inputs.now, inputs.policy.safety.clock_tolerance_s)
+def reconcile(inputs: LoopInputs, state: LoopState, cache: ValueCache | None = None) -> Reconciled:
+    """Decide what to do now. The cache saves time between looks and changes no decision."""
+    clock, jumped = advanced(state.clock, inputs.now, inputs.policy.safety.clock_tolerance_s)
     if jumped is not None:
         after = replace(state, looks=state.looks + 1, clock=clock)
         decision = Decision(Rung.KEEP, "clock", f"{jumped}: nothing is changed on such a look")
-        return Looked(decision, inputs.problem, after, after)
-    desk = lay_out(inputs, state, clock, memo or Memo())
-    return _concluded(desk, _decided(desk))
+        return Reconciled(decision, inputs.problem, after, after)
+    snapshot = take_snapshot(inputs, state, clock, cache or ValueCache())
+    return _concluded(snapshot, _escalate(snapshot))
 
 
-def _decided(desk: Desk) -> Outcome:
-    plain = is_plain_sum(desk.problem)
-    at_once = urgent(desk) if plain else other_policies.urgent_with_solver(desk)
+def _escalate(snapshot: Snapshot) -> RungResult:
+    """Try the rungs from the cheapest."""
+    plain = is_plain_sum(snapshot.problem)
+    at_once = urgent(snapshot) if plain else solved_urgent(snapshot)
     if at_once is not None:
         return at_once
-    if desk.telemetry is not None:
-        return keep(desk, "telemetry", f"{desk.telemetry}: nothing is changed without it")
-    step = batches(desk)
-    if step.decision is not None:
-        return step
-    desk = replace(desk, state=replace(desk.state, batches=step.counted))
-    shift = elastic(desk) if plain else Outcome(None, counted=step.counted)
-    if shift.decision is not None:
-        return shift
-    desk = replace(desk, state=replace(desk.state, batches=shift.counted))
-    return tasks_and_roles(desk) if plain else other_policies.look_with_solver(desk)
+    if snapshot.stale is not None:
+        return keep(snapshot, "telemetry", f"{snapshot.stale}: nothing is changed without it")
+    for rung in (step_batches, shift_elastic) if plain else (step_batches,):
+        result = rung(snapshot)
+        if result.decision is not None:
+            return result
+        snapshot = replace(snapshot, state=replace(snapshot.state, batches=result.counted))
+    return tasks_and_roles(snapshot) if plain else solved(snapshot)
 
 
-def _concluded(desk: Desk, outcome: Outcome) -> Looked:
-    decision = outcome.require()
-    prices = desk.state.prices if outcome.prices is None else outcome.prices
+def _concluded(snapshot: Snapshot, result: RungResult) -> Reconciled:
+    """Put what a rung came to into the decision and the next state."""
+    decision, state = result.decision, snapshot.state
+    assert decision is not None  # the last rung always decides
     kept = replace(
-        desk.state,
-        pending=desk.state.pending if outcome.pending is None else outcome.pending,
-        batches=outcome.counted,
-        prices=prices,
+        state,
+        pending=state.pending if result.pending is None else result.pending,
+        batches=result.counted,
+        prices=state.prices if result.prices is None else result.prices,
     )
     decision = replace(
         decision,
-        events=desk.events,
-        notes=(*desk.notes, *decision.notes),
-        horizon_s=desk.problem.horizon_s,
+        events=snapshot.events,
+        notes=(*snapshot.notes, *decision.notes),
+        horizon_s=snapshot.problem.horizon_s,
     )
-    problem = outcome.problem or desk.problem
-    if decision.plan is None and not decision.batch_steps:
-        return Looked(decision, problem, kept, kept)
-    return Looked(decision, problem, _after(kept, decision), kept)
+    changes = decision.plan is not None or bool(decision.batch_steps)
+    adopted = _after(kept, decision) if changes else kept
+    return Reconciled(decision, result.problem or snapshot.problem, adopted, kept)
 
 
 def _after(state: LoopState, decision: Decision) -> LoopState:
-    """Set the clocks of what was changed, and count the stays that ended."""
+    """Set the clocks of the tasks that were changed, and count the stays that ended."""
     now = state.clock.loop_s
     actions = {move.task: move.action for move in decision.moves}
-    ends = [
-        now - (state.clock_for(task).placed_s or 0.0) for task, action in actions.items() if action != "start"
-    ]
-    clocks = tuple(_clock(each, actions.get(each.task), now) for each in state.clocks)
+    ended = [task for task, action in actions.items() if action not in ("start", "shift")]
+    lived_s = sum(now - (state.clock_for(task).placed_s or 0.0) for task in ended)
     return replace(
         state,
-        clocks=clocks,
-        stays=ended(state.stays, ends if decision.rung is not Rung.ELASTIC else []),
+        clocks=tuple(_clock(clock, actions.get(clock.task), now) for clock in state.clocks),
+        stays=Stays(state.stays.ended + len(ended), state.stays.seconds + lived_s),
         pending=() if decision.plan is not None else state.pending,
         batches=(),
     )

@@ -1,35 +1,57 @@
-"""Everything one look works with, worked out once: what is known, what changed, what may change."""
+"""Everything that one look works with, computed once: what is known, what changed, what may change."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
 
-from libra_plan.planner.controller import guards
-from libra_plan.planner.controller.choose import Freedom, kept_choice
-from libra_plan.planner.controller.configuration_values import Floats, Market, Memo, charged, market_of
-from libra_plan.planner.controller.estimators import Doubts, corrected, doubts_of, observe
-from libra_plan.planner.controller.events import happened, quota_key, still_lost, without
-from libra_plan.planner.controller.horizon import horizon_s
-from libra_plan.planner.controller.policy import ReplanPolicy
-from libra_plan.planner.controller.record import digest_of, to_bytes
-from libra_plan.planner.controller.state import Clock, LoopState, TaskClock
+from libra_plan.planner.controller.choose import (
+    AllowedChanges,
+    Chosen,
+    Comparison,
+    Proposal,
+    choose,
+    compare,
+    kept_choice,
+)
+from libra_plan.planner.controller.configuration_values import (
+    ConfigurationValues,
+    Floats,
+    ValueCache,
+    charged,
+)
+from libra_plan.planner.controller.estimators import RateErrors, corrected, rate_errors, updated
+from libra_plan.planner.controller.events import (
+    events_since,
+    lost_gpus,
+    quota_key,
+    urgent_tasks,
+    without_gpus,
+)
+from libra_plan.planner.controller.guards import (
+    HoldReason,
+    reason_to_hold,
+    unsafe_configurations,
+    unsafe_to_stop,
+    without_oom_forms,
+)
+from libra_plan.planner.controller.hysteresis import ReplanPolicy, expected_stay_s
+from libra_plan.planner.controller.state import Clock, LoopState, TaskClock, digest_of, to_bytes
 from libra_plan.planner.problem import Problem
 from libra_plan.planner.telemetry.observations import Event, EventKind, Moment, Observations
 
-__all__ = ["Desk", "LookInputs", "lay_out", "ticked"]
+__all__ = ["LoopInputs", "Snapshot", "advanced", "take_snapshot"]
 
 
 @dataclass(frozen=True)
-class LookInputs:
-    """All a look decides from, the state apart: the same inputs give the same decision, bit for bit.
+class LoopInputs:
+    """All that a look decides from, beside the state: equal inputs give equal decisions, bit for bit.
 
-    `problem` is priced for the middle of the expected stay, its `restart_s` the 90th percentile of what
-    moves cost; `today` is the same priced for now, which observations are compared with (None: `problem`
-    is that, too); `paused` names tasks that their user wants paused, `rigid` those whose checkpoints load
+    `problem` is priced for the middle of the expected stay, its `restart_s` is the 90th percentile of what
+    moves cost. `today` is the same priced for now, which observations are compared with (None: `problem`
+    is that, too). `paused` are tasks that their user wants paused, `rigid` those whose checkpoints load
     on as many ranks only. `window` is None where there is no telemetry.
     """
 
@@ -43,41 +65,63 @@ class LookInputs:
 
 
 @dataclass(frozen=True)
-class Desk:
-    """What a look has found out before it weighs anything.
+class Snapshot:
+    """What a look knows before it compares anything.
 
-    `state` has the clocks and averages of this look; `values` and `doubts` are per task of the market;
-    `held` says why tasks stay as they are.
+    `state` has the clocks and estimates of this look, `observed` what is fresh and of what runs now, and
+    `stale` why nothing is. `charged` and `errors` belong to the configurations in `table`, per task.
+    `held` are the reasons why tasks stay as they are, `banned` the configurations that are not allowed.
     """
 
-    inputs: LookInputs
-    window: Observations | None
-    telemetry: str | None
+    inputs: LoopInputs
+    observed: Observations | None
+    stale: str | None
     state: LoopState
     problem: Problem
     events: tuple[Event, ...]
-    market: Market
-    values: tuple[Floats, ...]
-    doubts: tuple[Floats, ...]
-    seen: Doubts
-    held: Mapping[int, guards.Held]
+    table: ConfigurationValues
+    charged: tuple[Floats, ...]
+    errors: tuple[Floats, ...]
+    rates: RateErrors
+    held: Mapping[int, HoldReason]
     banned: Mapping[int, frozenset[int]]
     notes: tuple[str, ...]
 
     @property
+    def policy(self) -> ReplanPolicy:
+        """Return the policy."""
+        return self.inputs.policy
+
+    @property
     def running(self) -> float:
-        """Give what runs, valued as it is."""
-        return sum(float(self.values[t][c]) for t, c in kept_choice(self.market).items())
+        """Return the value of what runs."""
+        return sum(float(self.charged[t][c]) for t, c in kept_choice(self.table).items())
 
-    def freedom(self, more: frozenset[int] = frozenset()) -> Freedom:
-        """Give what may change: `more` tasks are frozen beside those that are held back."""
-        return Freedom(frozenset(self.held) | more, self.banned)
+    @property
+    def broken(self) -> frozenset[str]:
+        """Return the tasks that run and cannot stay as they are."""
+        return frozenset(task.id for task in self.table.tasks if task.broken)
+
+    @property
+    def urgent_waiting(self) -> frozenset[str]:
+        """Return the urgent tasks that wait: others may be moved for them on the first look."""
+        runs = {held.task for held in self.problem.running}
+        return urgent_tasks(self.problem, self.events) - runs - self.inputs.paused
+
+    def choose(self, prices: Floats | None, frozen: frozenset[int] = frozenset()) -> Proposal:
+        """Find the best choice; tasks that are held back or `frozen` stay as they are."""
+        allowed = AllowedChanges(frozenset(self.held) | frozen, self.banned)
+        return choose(self.table, self.charged, allowed, self.policy.rule.keep_within, prices)
+
+    def compare(self, chosen: Chosen, values: Sequence[Floats] | None = None) -> Comparison:
+        """Compare a choice with what runs, by the charged values or by others."""
+        return compare(self.table, chosen, values or self.charged, self.errors, self.policy.trust.confidence)
 
 
-def ticked(clock: Clock, now: Moment, tolerance_s: float) -> tuple[Clock, str | None]:
+def advanced(clock: Clock, now: Moment, tolerance_s: float) -> tuple[Clock, str | None]:
     """Move the loop's clock on; a sentence when the wall clock jumped (A078).
 
-    Within one boot the boot's clock counts; across boots the wall clock must do, and only forwards.
+    Within one boot the boot's clock counts. Across boots the wall clock has to do, and only forwards.
     """
     last = clock.last
     if last is None:
@@ -85,112 +129,100 @@ def ticked(clock: Clock, now: Moment, tolerance_s: float) -> tuple[Clock, str | 
     wall_s = now.wall_s - last.wall_s
     if now.boot == last.boot:
         boot_s = max(0.0, now.boot_s - last.boot_s)
-        off = wall_s - boot_s
-        said = (
-            f"the wall clock went {off:+.0f} s off within {boot_s:.0f} s" if abs(off) > tolerance_s else None
-        )
-        return Clock(clock.loop_s + boot_s, now), said
+        off_s, jumped = wall_s - boot_s, None
+        if abs(off_s) > tolerance_s:
+            jumped = f"the wall clock went {off_s:+.0f} s off within {boot_s:.0f} s"
+        return Clock(clock.loop_s + boot_s, now), jumped
     if wall_s < 0:
         return replace(clock, last=now), f"the host restarted and its clock went back {-wall_s:.0f} s"
     return Clock(clock.loop_s + wall_s, now), None
 
 
-def lay_out(inputs: LookInputs, state: LoopState, clock: Clock, memo: Memo) -> Desk:
-    """Take in observations and events, correct the problem, and say what may change."""
+def take_snapshot(inputs: LoopInputs, before: LoopState, clock: Clock, cache: ValueCache) -> Snapshot:
+    """Take in observations and events, correct the problem, and find out what may change."""
     policy = inputs.policy
-    state = replace(state, looks=state.looks + 1, clock=clock)
-    known = None if inputs.window is None else _of_what_runs(inputs.window, state, inputs.now)
-    window, telemetry = _fresh(replace(inputs, window=known))
-    told = () if known is None else known.events
-    lost = still_lost(inputs.problem, state, told)
-    problem = without(inputs.problem, lost)
-    events = happened(problem, replace(state, looks=state.looks - 1), told, inputs.paused)
+    state = replace(before, looks=before.looks + 1, clock=clock)
+    known = None if inputs.window is None else _of_placed(inputs.window, state, inputs.now)
+    stale = _staleness(known, inputs)
+    observed = known if stale is None else None
+    reported = () if known is None else known.events
+    lost = lost_gpus(inputs.problem, state, reported)
+    problem = without_gpus(inputs.problem, lost)
+    events = events_since(problem, before, reported, inputs.paused)
     tracked = state.tracked
-    if window is not None:
-        tracked = observe(tracked, inputs.today or inputs.problem, window.seen, policy.trust)
+    if observed is not None:
+        tracked = updated(tracked, inputs.today or inputs.problem, observed.seen, policy.trust)
     problem = corrected(problem, tracked)
+    state = replace(state, lost=tuple(lost.items()), tracked=tracked)
+    state = replace(state, clocks=_clocks(problem, state, observed, policy))
+    problem, clocks = without_oom_forms(problem, state, known, policy)
+    state = replace(state, clocks=clocks)
+    stay_s = expected_stay_s(state, [held.task for held in problem.running], policy.stay)
+    problem = replace(problem, horizon_s=stay_s)
+    table = cache.values_of(problem, digest_of(to_bytes(problem)))
+    rates = rate_errors(tracked)
+    pairs = [charged(task, problem, policy, rates) for task in table.tasks]
+    held, banned, notes = _limits(inputs, state, observed, table)
+    notes += tuple(_elastic_slips(problem, policy))
     state = replace(
-        state, lost=tuple(lost.items()), tracked=tracked, clocks=_clocks(problem, state, window, policy)
+        state,
+        tasks=tuple(sorted((task.id, task.weight) for task in problem.tasks)),
+        gpus=tuple(sorted(problem.cluster.gpus)),
+        quotas=quota_key(problem),
+        paused=tuple(sorted(inputs.paused)),
     )
-    problem, ran_out = guards.with_oom(problem, state, known, policy)
-    state = replace(state, clocks=tuple(ran_out.get(each.task, each) for each in state.clocks))
-    problem = replace(problem, horizon_s=_rounded(horizon_s(state, _running(problem), policy.stay)))
-    key = digest_of(to_bytes(problem))
-    market = memo.known.get(key) or memo.keep(key, market_of(problem, memo.configurations))
-    seen = doubts_of(tracked)
-    pairs = [charged(task, problem, policy, seen) for task in market.tasks]
-    held, banned, notes = _limits(inputs, state, window, market)
-    return Desk(
-        inputs,
-        window,
-        telemetry,
-        _remember(state, problem, inputs.paused),
-        problem,
-        events,
-        market,
-        tuple(pair[0] for pair in pairs),
-        tuple(pair[1] for pair in pairs),
-        seen,
-        held,
-        banned,
-        notes,
+    values, errors = (tuple(pair[n] for pair in pairs) for n in (0, 1))
+    return Snapshot(
+        inputs, observed, stale, state, problem, events, table, values, errors, rates, held, banned, notes
     )
 
 
-def _fresh(inputs: LookInputs) -> tuple[Observations | None, str | None]:
-    if inputs.window is None:
-        return None, "there is no telemetry"
-    age_s = inputs.now.wall_s - inputs.window.until_s
-    if age_s > inputs.policy.safety.telemetry_max_age_s:
-        return None, f"the newest telemetry is {age_s:.0f} s old"
-    if not age_s >= -inputs.policy.safety.clock_tolerance_s:  # a host whose clock is ahead; or no number
-        return None, f"the newest telemetry is {-age_s:.0f} s ahead of this host's clock"
-    return inputs.window, None
+def _staleness(observed: Observations | None, inputs: LoopInputs) -> str | None:
+    """Return why observations do not count; None when they are fresh."""
+    if observed is None:
+        return "there is no telemetry"
+    safety, age_s = inputs.policy.safety, inputs.now.wall_s - observed.until_s
+    if age_s > safety.telemetry_max_age_s:
+        return f"the newest telemetry is {age_s:.0f} s old"
+    if not age_s >= -safety.clock_tolerance_s:  # a host whose clock is ahead; or no number
+        return f"the newest telemetry is {-age_s:.0f} s ahead of this host's clock"
+    return None
 
 
-def _of_what_runs(window: Observations, state: LoopState, now: Moment) -> Observations:
-    """Leave out what was seen of tasks before they were placed as they are: it tells of their old form.
+def _of_placed(observed: Observations, state: LoopState, now: Moment) -> Observations:
+    """Leave out what was observed of tasks before they were placed as they are: it tells of their old form.
 
-    A file of observations that nobody wrote anew would otherwise count the same memory that ran out, and
-    the same steps, for every form a task is moved to.
+    A file of observations that nobody writes any more would otherwise count the same memory that ran out,
+    and the same steps, for every form that a task is moved to.
     """
-    until_s = state.clock.loop_s - max(0.0, now.wall_s - window.until_s)
+    until_s = state.clock.loop_s - max(0.0, now.wall_s - observed.until_s)
     old = {each.task for each in state.clocks if each.placed_s is not None and each.placed_s >= until_s}
     if not old:
-        return window
+        return observed
     oom = EventKind.OUT_OF_MEMORY
     return msgspec.structs.replace(
-        window,
-        seen=tuple(each for each in window.seen if each.form is not None or each.task not in old),
-        progress=tuple(each for each in window.progress if each.task not in old),
-        events=tuple(each for each in window.events if each.kind is not oom or each.task not in old),
+        observed,
+        seen=tuple(each for each in observed.seen if each.form is not None or each.task not in old),
+        progress=tuple(each for each in observed.progress if each.task not in old),
+        events=tuple(each for each in observed.events if each.kind is not oom or each.task not in old),
     )
-
-
-def _rounded(seconds: float) -> float:
-    """Round to two figures: the horizon is no better known, and steady inputs stay the same."""
-    return round(seconds, 1 - math.floor(math.log10(seconds)))
-
-
-def _running(problem: Problem) -> list[str]:
-    return [held.task for held in problem.running]
 
 
 def _clocks(
-    problem: Problem, state: LoopState, window: Observations | None, policy: ReplanPolicy
+    problem: Problem, state: LoopState, observed: Observations | None, policy: ReplanPolicy
 ) -> tuple[TaskClock, ...]:
-    """Start the clocks of tasks not seen before, and note progress; those of gone tasks are dropped."""
+    """Start the clocks of tasks that are new, and note progress; those of tasks that are gone are dropped."""
     now = state.clock.loop_s
-    runs = set(_running(problem))
-    steps = {each.task: each.steps for each in (window.progress if window else ())}
-    known = {clock.task for clock in state.clocks if clock.waits_since_s is None}
+    runs = {held.task for held in problem.running}
+    steps = {each.task: each.steps for each in (observed.progress if observed else ())}
+    ran = {clock.task for clock in state.clocks if clock.waits_since_s is None}
     found = []
     for task in sorted(problem.task_of):
         clock = state.clock_for(task)
         if task in runs:
-            unknown = task in known and clock.placed_s is None
             # what ran before the loop began was placed who knows when: it has stayed long enough
-            since = now if clock.placed_s is None and not unknown and state.looks > 1 else clock.placed_s
+            long_ago = task in ran and clock.placed_s is None
+            since = now if clock.placed_s is None and not long_ago and state.looks > 1 else clock.placed_s
             done = clock.progressed or steps.get(task, 0.0) >= max(policy.safety.least_steps, 1e-9)
             clock = replace(clock, placed_s=since, waits_since_s=None, progressed=done)
         else:
@@ -200,34 +232,31 @@ def _clocks(
     return tuple(found)
 
 
-def _remember(state: LoopState, problem: Problem, paused: frozenset[str]) -> LoopState:
-    return replace(
-        state,
-        tasks=tuple(sorted((task.id, task.weight) for task in problem.tasks)),
-        gpus=tuple(sorted(problem.cluster.gpus)),
-        quotas=quota_key(problem),
-        paused=tuple(sorted(paused)),
-    )
-
-
 def _limits(
-    inputs: LookInputs, state: LoopState, window: Observations | None, market: Market
-) -> tuple[dict[int, guards.Held], dict[int, frozenset[int]], tuple[str, ...]]:
-    """Say which tasks stay as they are, and which configurations nobody may take."""
-    banned, notes = guards.unsafe_configurations(market, window, inputs.rigid)
-    held: dict[int, guards.Held] = {}
-    for t, task in enumerate(market.tasks):
+    inputs: LoopInputs, state: LoopState, observed: Observations | None, table: ConfigurationValues
+) -> tuple[dict[int, HoldReason], dict[int, frozenset[int]], tuple[str, ...]]:
+    """Find the tasks that stay as they are, and the configurations that nobody may take."""
+    banned, notes = unsafe_configurations(table, observed, inputs.rigid)
+    held: dict[int, HoldReason] = {}
+    for t, task in enumerate(table.tasks):
         paused = task.id in inputs.paused
         if paused:
             banned[t] = frozenset(range(len(task.worth)))
         if not task.held_gpus or task.broken:
             continue
-        spec, clock = task.priced.task, state.clock_for(task.id)
-        why = (
-            guards.not_safe(spec, window, inputs.policy.safety)
-            if paused
-            else guards.held_back(spec, clock, state.clock.loop_s, window, inputs.policy)
-        )
+        spec, clock, policy = task.priced.task, state.clock_for(task.id), inputs.policy
+        if paused:
+            why = unsafe_to_stop(spec, observed, policy.safety)
+        else:
+            why = reason_to_hold(spec, clock, state.clock.loop_s, observed, policy)
         if why is not None:
             held[t] = why
     return held, banned, notes
+
+
+def _elastic_slips(problem: Problem, policy: ReplanPolicy) -> Iterator[str]:
+    """Report running tasks that lack the roles which the policy names as elastic."""
+    for held in problem.running:
+        spec, roles = policy.elastic.tasks.get(held.task), {role.role for role in held.roles}
+        if spec is not None and not {spec.training, spec.rollout} <= roles:
+            yield f"{held.task} has no roles {spec.training} and {spec.rollout}"

@@ -1,18 +1,44 @@
-"""What the loop remembers from one look to the next. Frozen: a look gives the next state."""
+"""What the loop remembers from one look to the next, what a look decides, and both as bytes for the record.
+
+Field names are part of the record: stores of earlier versions are read by them.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
+from enum import Enum
 from functools import cached_property
+from typing import TypeVar
+
+import msgspec
 
 from libra_plan.models.topology import GpuId
-from libra_plan.planner.telemetry.observations import Moment
+from libra_plan.planner.plan import Plan
+from libra_plan.planner.telemetry.observations import BatchStep, Event, Moment
 
-__all__ = ["Clock", "LoopState", "Pending", "Stays", "TaskClock", "Tracked"]
+__all__ = [
+    "Clock",
+    "Considered",
+    "Decision",
+    "LoopState",
+    "Move",
+    "Pending",
+    "RateEstimate",
+    "Rung",
+    "Stays",
+    "TaskClock",
+    "digest_of",
+    "from_bytes",
+    "to_bytes",
+]
+
+_ENCODER = msgspec.msgpack.Encoder(order="deterministic")
+ValueT = TypeVar("ValueT")
 
 
 @dataclass(frozen=True, slots=True)
-class Tracked:
+class RateEstimate:
     """A smoothed ln(seen ÷ predicted seconds) of a role in a form; `form` "" is for all its forms.
 
     `looks` counts what `level` rests on (bounded by the policy), `variance` is that of one look,
@@ -82,7 +108,7 @@ class LoopState:
 
     looks: int = 0
     clock: Clock = Clock()
-    tracked: tuple[Tracked, ...] = ()
+    tracked: tuple[RateEstimate, ...] = ()
     clocks: tuple[TaskClock, ...] = ()
     pending: tuple[Pending, ...] = ()
     stays: Stays = Stays()
@@ -102,3 +128,85 @@ class LoopState:
     def clock_for(self, task: str) -> TaskClock:
         """Give a task's clock; one that was never seen has no times."""
         return self.clock_of.get(task, TaskClock(task))
+
+
+class Rung(str, Enum):
+    """The ladder, cheapest first. Models move between tasks and roles only, never for a batch."""
+
+    KEEP = "keep"
+    BATCHES = "step-batches"
+    ELASTIC = "shift-elastic"
+    ROLES = "re-plan-roles"
+    TASKS = "move-tasks"
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """What becomes of one task: `start`, `pause`, `grow`, `shrink`, `move` or `shift`.
+
+    `worth` is what the task brings after less what it brought before, `doubt` what of it the models
+    may be wrong by, `cost` what the switch loses: all in weighted fair shares over the horizon.
+    """
+
+    task: str
+    action: str
+    gpus_before: int
+    gpus_after: int
+    worth: float
+    doubt: float
+    cost: float
+    switch_s: float
+    after: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Considered:
+    """A kind of change that was weighed: its net gain at the lower end, and what became of it."""
+
+    rung: Rung
+    net: float
+    moves: tuple[Move, ...]
+    verdict: str
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The outcome of a look.
+
+    `rule` is a stable code (docs/replan.md lists them), `why` a sentence. `gain` is expected, `net` at
+    the lower end after switch cost and threshold, in weighted fair shares (None: nothing was weighed).
+    `plan` is the plan to adopt, None when what runs is kept. `orders` are asked of others first, as
+    `checkpoint:TASK`. `bound` is what no plan exceeds at today's figures, `running` what runs is worth.
+    """
+
+    rung: Rung
+    rule: str
+    why: str
+    moves: tuple[Move, ...] = ()
+    gain: float | None = None
+    net: float | None = None
+    cost: float | None = None
+    horizon_s: float | None = None
+    running: float | None = None
+    bound: float | None = None
+    considered: tuple[Considered, ...] = ()
+    batch_steps: tuple[BatchStep, ...] = ()
+    events: tuple[Event, ...] = ()
+    orders: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    plan: Plan | None = None
+
+
+def to_bytes(value: object) -> bytes:
+    """Encode a value; equal values are equal bytes, and floats keep every bit."""
+    return _ENCODER.encode(value)
+
+
+def from_bytes(data: bytes, kind: type[ValueT]) -> ValueT:
+    """Decode what `to_bytes` made."""
+    return msgspec.msgpack.decode(data, type=kind)
+
+
+def digest_of(data: bytes) -> str:
+    """Return `sha256:…` of bytes."""
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"

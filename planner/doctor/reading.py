@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 
 from libra_plan.errors import InputError, ProfileError, Where
-from libra_plan.planner.controller.store_open import DATABASE
+from libra_plan.planner.controller.store_schema import DATABASE
 from libra_plan.planner.doctor.evidence import Evidence, gather, placement_of
 from libra_plan.planner.doctor.fold import SampleFold
 from libra_plan.planner.doctor.settings import Thresholds
@@ -92,7 +92,7 @@ def moves_in(folder: Path) -> list[MovedTask] | None:
 
 def _decided(path: Path) -> list[MovedTask]:
     """Return the moves of every look whose plan was written."""
-    from libra_plan.planner.controller.state_store import StateStore
+    from libra_plan.planner.controller.store import StateStore
 
     store = StateStore.open(path, create=False)
     try:

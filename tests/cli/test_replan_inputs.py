@@ -13,8 +13,9 @@ from plans import cluster as cluster_of
 from plans import plan_of, problem_of, role, running
 from telemetry_cases import gpu, recorder, sample
 
-from libra_plan.cli.replan_inputs import Sources, now, observations_of
+from libra_plan.cli.replan_inputs import Sources, observations_of
 from libra_plan.models.topology import GpuId
+from libra_plan.planner.controller.clocks import read_clocks
 from libra_plan.planner.controller.state import Clock, LoopState, TaskClock
 from libra_plan.planner.inputs.cluster import ClusterFlags
 from libra_plan.planner.launchers.build import build_manifest
@@ -79,7 +80,7 @@ def test_steps_become_stage_seconds_without_the_waiting(lab: Lab) -> None:
     (seen,) = window.seen
     assert (seen.role, seen.seconds) == ("actor", pytest.approx(6.0))
     assert window.progress[0].steps == 10.0
-    assert window.until_s == pytest.approx(now().wall_s - 5.0, abs=30.0)
+    assert window.until_s == pytest.approx(read_clocks().wall_s - 5.0, abs=30.0)
 
 
 def test_passes_of_an_engine_are_no_steps_of_the_task(lab: Lab) -> None:
@@ -167,7 +168,7 @@ def test_steps_from_before_a_move_price_no_other_form(tmp_path: Path) -> None:
     """The windows of the last minutes were the old placement's: they say nothing of the new one."""
     lab = Lab(tmp_path)
     lab.windows(line(60.0))
-    placed = LoopState(clock=Clock(1000.0, now()), clocks=(TaskClock("t", placed_s=990.0),))
+    placed = LoopState(clock=Clock(1000.0, read_clocks()), clocks=(TaskClock("t", placed_s=990.0),))
     before, after = lab.look(), lab.look(placed)
     assert before is not None
     assert after is not None
@@ -179,7 +180,7 @@ def test_a_window_that_straddles_a_move_prices_no_form(tmp_path: Path) -> None:
     """It ended after the move, but part of its steps were the old placement's."""
     lab = Lab(tmp_path)
     lab.windows(line(5.0), line(2.0, start_s=4998.0 - 20.0, steps=4))
-    state = LoopState(clock=Clock(1000.0, now()), clocks=(TaskClock("t", placed_s=950.0),))
+    state = LoopState(clock=Clock(1000.0, read_clocks()), clocks=(TaskClock("t", placed_s=950.0),))
     found = lab.look(state)
     assert found is not None
     assert [(each.role, each.seconds) for each in found.seen] == [("actor", pytest.approx(5.0))]

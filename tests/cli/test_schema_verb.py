@@ -11,7 +11,7 @@ import pytest
 from published_schemas import FILES, schema_files
 
 from libra_plan.cli.schema_verb import SchemaName
-from libra_plan.planner.controller.policy import ReplanPolicy
+from libra_plan.planner.controller.hysteresis import ReplanPolicy
 from libra_plan.profiles.catalog import shipped_folder
 
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 import msgspec
 
 from libra_plan.models.quantities import Estimate, Origin
-from libra_plan.planner.controller.policy import ReplanPolicy
-from libra_plan.planner.controller.reconcile import Looked, look
-from libra_plan.planner.controller.snapshot import LookInputs
+from libra_plan.planner.controller.hysteresis import ReplanPolicy
+from libra_plan.planner.controller.reconcile import Reconciled, reconcile
+from libra_plan.planner.controller.snapshot import LoopInputs
 from libra_plan.planner.controller.state import LoopState
 from libra_plan.planner.optimize.base import SolveParams
 from libra_plan.planner.optimize.solve import solve_problem
@@ -114,13 +114,13 @@ class Loop:
     def __init__(self, problem: Problem, rules: ReplanPolicy | None = None, **inputs: object) -> None:
         self.problem, self.policy, self.inputs = problem, rules or ReplanPolicy(), inputs
         self.state, self.number = LoopState(), 0
-        self.all: list[Looked] = []
+        self.all: list[Reconciled] = []
 
-    def look(self, *, telemetry: bool = True, now: Moment | None = None, **window: object) -> Looked:
+    def look(self, *, telemetry: bool = True, now: Moment | None = None, **window: object) -> Reconciled:
         """Look once; what is decided runs from then on."""
         moment = now or at(self.number)
         seen = well(self.problem, moment, **window) if telemetry else None
-        looked = look(LookInputs(self.problem, self.policy, moment, seen, **self.inputs), self.state)
+        looked = reconcile(LoopInputs(self.problem, self.policy, moment, seen, **self.inputs), self.state)
         self.number += 1
         plan = looked.decision.plan
         changed = plan is not None or bool(looked.decision.batch_steps)
@@ -130,7 +130,7 @@ class Loop:
         self.all.append(looked)
         return looked
 
-    def looks(self, count: int, **window: object) -> list[Looked]:
+    def looks(self, count: int, **window: object) -> list[Reconciled]:
         return [self.look(**window) for _ in range(count)]
 
     @property

@@ -183,12 +183,11 @@ def _moves(path: Path, into: Recorded, facts: ReaderFacts) -> None:
 
 
 def _state(path: Path, into: Recorded, facts: ReaderFacts) -> None:
-    from libra_plan.planner.controller.outcomes import all_outcomes
-    from libra_plan.planner.controller.state_store import StateStore
+    from libra_plan.planner.controller.store import StateStore
 
     store = StateStore.open(path, create=False)
     try:
-        into.errors += [math.log(each.realised_s / each.predicted_s) for each in all_outcomes(store)]
+        into.errors += [math.log(each.realised_s / each.predicted_s) for each in store.outcomes()]
     finally:
         store.close()
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from libra_plan.planner.controller.configuration_values import Memo
-from libra_plan.planner.controller.policy import ElasticTask, ReplanPolicy
-from libra_plan.planner.controller.reconcile import look
-from libra_plan.planner.controller.snapshot import LookInputs
+from libra_plan.planner.controller.configuration_values import ValueCache
+from libra_plan.planner.controller.hysteresis import ElasticTask, ReplanPolicy
+from libra_plan.planner.controller.reconcile import reconcile
+from libra_plan.planner.controller.snapshot import LoopInputs
 from libra_plan.planner.controller.state import LoopState
 from libra_plan.planner.optimize.solve import solve_problem
 from libra_plan.planner.plan import held_by
@@ -78,7 +78,7 @@ class Ours:
     settings: Settings = field(default_factory=Settings)
     moves_free: bool = False
     _state: LoopState = field(default_factory=LoopState)
-    _memo: Memo = field(default_factory=Memo)
+    _memo: ValueCache = field(default_factory=ValueCache)
     _horizon_s: float | None = None
 
     @property
@@ -96,8 +96,8 @@ class Ours:
             plan = solve_problem(problem, PARAMS).plan  # the first plan, before there is anything to look at
             return None if plan is None else held_by(plan)
         now = Moment(_BEGAN_S + view.now_s, view.now_s, "boot")
-        inputs = LookInputs(problem, rules, now, _window(view, now), today=today)
-        looked = look(inputs, self._state, self._memo)
+        inputs = LoopInputs(problem, rules, now, _window(view, now), today=today)
+        looked = reconcile(inputs, self._state, self._memo)
         self._horizon_s = looked.problem.horizon_s
         plan = looked.decision.plan
         self._state = looked.kept if plan is None else looked.adopted

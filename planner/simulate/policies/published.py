@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from libra_plan.planner.controller.choose import Freedom, choose, plan_of
-from libra_plan.planner.controller.configuration_values import Floats, TaskMarket, market_of
+from libra_plan.planner.controller.choose import AllowedChanges, choose, place_choice
+from libra_plan.planner.controller.configuration_values import Floats, TaskValues, configuration_values
 from libra_plan.planner.optimize.solve import solve_problem
 from libra_plan.planner.plan import held_by
 from libra_plan.planner.problem import IncumbentTask, Policy
@@ -37,17 +37,17 @@ class SiaLike:
     def decide(self, view: View) -> tuple[IncumbentTask, ...] | None:
         """Choose anew."""
         held = (*view.running, *view.broken)
-        market = market_of(view.believed.problem(view.cluster, recent(view), names(view), held))
+        market = configuration_values(view.believed.problem(view.cluster, recent(view), names(view), held))
         values = [self._values(view, task) for task in market.tasks]
-        found = choose(market, values, Freedom(), _GAP, None)
-        plan = plan_of(market, found.chosen, found.prices, {})
+        found = choose(market, values, AllowedChanges(), _GAP, None)
+        plan = place_choice(market, found.chosen, found.prices, {})
         if plan is None:
             return None
         for running in plan.running:
             self._restarts[running.task] = self._restarts.get(running.task, 0) + running.moved
         return held_by(plan)
 
-    def _values(self, view: View, task: TaskMarket) -> Floats:
+    def _values(self, view: View, task: TaskValues) -> Floats:
         weight = task.priced.task.weight
         age = max(view.world.look_s, view.now_s - view.world.task_of[task.id].arrives_s)
         switch = task.priced.task.restart_s

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from libra_plan.planner.controller.state_store import StateStore
+from libra_plan.planner.controller.store import StateStore
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,7 @@ from libra_plan.planner.controller.batch_steps import (
     steps_in_effect,
     with_steps,
 )
-from libra_plan.planner.controller.policy import TrustPolicy
+from libra_plan.planner.controller.hysteresis import TrustPolicy
 from libra_plan.planner.pricing import price_workload
 from libra_plan.planner.problem import Problem
 from libra_plan.planner.telemetry.observations import BatchStep

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-from loops import Loop, policy, running_best, scaling, world
+from loops import Loop, policy, running_best, world
 
-from libra_plan.planner.controller.decision import Rung
-from libra_plan.planner.controller.elastic import ElasticPools, pools_of
-from libra_plan.planner.controller.policy import ElasticPolicy, ElasticTask, ReplanPolicy
+from libra_plan.planner.controller.elastic import ElasticPools, elastic_pools
+from libra_plan.planner.controller.hysteresis import ElasticPolicy, ElasticTask, ReplanPolicy
+from libra_plan.planner.controller.state import Rung
 from libra_plan.planner.problem import Arrangement, Coupling, CouplingKind, Problem, Task
 from libra_plan.planner.tables import table_task
 from libra_plan.planner.telemetry.observations import RoleLoad
@@ -122,18 +121,20 @@ def test_core_and_elastic_pools_come_from_the_forecasts_bounds() -> None:
     problem = replace(
         problem, tasks=(replace(task, roles=(task.roles[0], replace(task.roles[1], options=wide))),)
     )
-    pools = pools_of(problem, problem.running[0], SPEC)
+    pools = elastic_pools(problem, problem.running[0], SPEC)
     assert isinstance(pools, ElasticPools)
     assert pools.training_gpus + pools.rollout_gpus + pools.elastic_gpus == 8
     assert pools.elastic_gpus >= 2
 
 
-@pytest.mark.parametrize("spec", [ElasticTask(training="train", rollout="nobody")])
-def test_a_task_without_such_roles_says_why(spec: ElasticTask) -> None:
-    """A slip in the policy file is a sentence, not a crash in the loop."""
-    problem = running_best(world(8, [rl(1.0)]))
-    assert "has no roles" in str(pools_of(problem, problem.running[0], spec))
-    assert scaling("x", 1.0, 1.0, 2).id == "x"
+def test_a_policy_that_names_no_roles_of_the_task_is_noted() -> None:
+    """A slip in the policy file is a sentence in every look, not a crash in the loop."""
+    spec = ElasticTask(training="train", rollout="nobody")
+    made = elastic_policy()
+    names = {name: getattr(made, name) for name in made.__struct_fields__}
+    loop = Loop(drifted(1.6), type(made)(**names | {"elastic": ElasticPolicy(tasks={"rl": spec})}))
+    assert "rl has no roles train and nobody" in loop.look().decision.notes
+    assert elastic_pools(loop.problem, loop.problem.running[0], spec) is None
 
 
 def roomy(rollout: float, *, join_s: float | None = 4.0) -> Loop:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from loops import running_best, scaling, world
 
-from libra_plan.planner.controller.estimators import corrected, doubts_of, observe
-from libra_plan.planner.controller.policy import TrustPolicy
+from libra_plan.planner.controller.estimators import corrected, rate_errors, updated
+from libra_plan.planner.controller.hysteresis import TrustPolicy
 from libra_plan.planner.telemetry.observations import ObservedTime
 
 TRUST = TrustPolicy()
@@ -23,36 +23,37 @@ def seconds_of(problem) -> float:
 
 def followed(ratios, trust: TrustPolicy = TRUST):
     problem = running_best(world(4, [scaling("a", 100.0, 0.7, 4)]))
-    tracked = ()
+    estimates = ()
     for ratio in ratios:
-        tracked = observe(tracked, problem, [ObservedTime("a", "train", seconds_of(problem) * ratio)], trust)
-    return problem, tracked
+        observed = [ObservedTime("a", "train", seconds_of(problem) * ratio)]
+        estimates = updated(estimates, problem, observed, trust)
+    return problem, estimates
 
 
 def test_what_is_as_predicted_changes_nothing() -> None:
     """The problem stays the same object, so that an unchanged world costs nothing to look at."""
-    problem, tracked = followed([1.0] * 5)
-    assert corrected(problem, tracked) is problem
+    problem, estimates = followed([1.0] * 5)
+    assert corrected(problem, estimates) is problem
 
 
 def test_noise_is_averaged() -> None:
     """A hundred looks with 5 % noise leave an error of about half a percent."""
     rng = np.random.default_rng(1)
-    _, tracked = followed(1.3 * np.exp(rng.normal(0.0, 0.05, 100)))
-    assert tracked[0].level == pytest.approx(math.log(1.3), abs=0.03)
-    assert math.sqrt(tracked[0].variance) == pytest.approx(0.05, rel=0.4)
+    _, estimates = followed(1.3 * np.exp(rng.normal(0.0, 0.05, 100)))
+    assert estimates[0].level == pytest.approx(math.log(1.3), abs=0.03)
+    assert math.sqrt(estimates[0].variance) == pytest.approx(0.05, rel=0.4)
 
 
 def test_a_lasting_change_is_followed_within_four_looks() -> None:
     """Real drift must not be averaged away: after four looks the new level counts alone."""
-    _, tracked = followed([1.0] * 50 + [2.0] * 4)
-    assert tracked[0].level == pytest.approx(math.log(2.0), abs=0.1)
+    _, estimates = followed([1.0] * 50 + [2.0] * 4)
+    assert estimates[0].level == pytest.approx(math.log(2.0), abs=0.1)
 
 
 def test_one_outlier_moves_little() -> None:
     """A single stall of ten times is no change of the world."""
-    _, tracked = followed([1.0] * 50 + [10.0])
-    assert abs(tracked[0].level) < 0.02
+    _, estimates = followed([1.0] * 50 + [10.0])
+    assert abs(estimates[0].level) < 0.02
 
 
 def test_a_form_seen_apart_is_corrected_apart() -> None:
@@ -60,13 +61,13 @@ def test_a_form_seen_apart_is_corrected_apart() -> None:
     problem = running_best(world(4, [scaling("a", 100.0, 0.7, 4)]))
     option = problem.tasks[0].roles[0].options[1]
     seen = [ObservedTime("a", "train", option.time_s.value * 2.0, option.form)] * 1
-    tracked = ()
+    estimates = ()
     for _ in range(8):
-        tracked = observe(tracked, problem, seen, TRUST)
-    changed = corrected(problem, tracked).tasks[0].roles[0].options
+        estimates = updated(estimates, problem, seen, TRUST)
+    changed = corrected(problem, estimates).tasks[0].roles[0].options
     assert changed[0] == problem.tasks[0].roles[0].options[0]
     assert changed[1].time_s.value == pytest.approx(2.0 * option.time_s.value, rel=0.2)
-    assert set(doubts_of(tracked)["a", "train"]) == {(option.gpu_class, option.form)}
+    assert set(rate_errors(estimates)["a", "train"]) == {(option.gpu_class, option.form)}
 
 
 @pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan"), float("inf")])
@@ -74,7 +75,7 @@ def test_what_is_no_time_is_left_out(seconds: float) -> None:
     """A broken counter is not a fast role."""
     problem = running_best(world(4, [scaling("a", 100.0, 0.7, 4)]))
     assert (
-        observe(
+        updated(
             (), problem, [ObservedTime("a", "train", seconds), ObservedTime("ghost", "train", 1.0)], TRUST
         )
         == ()

@@ -10,12 +10,12 @@ from loops import Loop, at, running_best, scaling, well, world
 from postgres import server
 
 from libra_plan.errors import LockedError, StateError
-from libra_plan.planner.controller.policy import ReplanPolicy
-from libra_plan.planner.controller.reconcile import look
-from libra_plan.planner.controller.replay import replay
-from libra_plan.planner.controller.snapshot import LookInputs
+from libra_plan.planner.controller.history import derive_again
+from libra_plan.planner.controller.hysteresis import ReplanPolicy
+from libra_plan.planner.controller.reconcile import reconcile
+from libra_plan.planner.controller.snapshot import LoopInputs
 from libra_plan.planner.controller.state import LoopState
-from libra_plan.planner.controller.state_store import StateStore
+from libra_plan.planner.controller.store import StateStore
 
 pytestmark = pytest.mark.slow
 
@@ -59,12 +59,12 @@ def test_a_record_is_kept_and_replayed_there(planner: Callable[[str], StateStore
     problem = running_best(world(4, [scaling("a", 100.0, 0.7, 4)]))
     state = LoopState()
     for number in range(5):
-        inputs = LookInputs(problem, ReplanPolicy(), at(number), well(problem, at(number)))
-        looked = look(inputs, state)
+        inputs = LoopInputs(problem, ReplanPolicy(), at(number), well(problem, at(number)))
+        looked = reconcile(inputs, state)
         store.record(inputs, state, looked, "kept")
         state = looked.kept
     assert store.state() == state
-    assert [each.same for each in replay(store)] == [True] * 5
+    assert [each.same for each in derive_again(store)] == [True] * 5
     store.resign()
 
 
@@ -75,7 +75,7 @@ def test_a_planner_that_lost_the_lead_cannot_write(planner: Callable[[str], Stat
     other.lead(60.0)
     loop = Loop(running_best(world(4, [scaling("a", 100.0, 0.7, 4)])))
     with pytest.raises(LockedError, match="taken the lead"):
-        slow.record(LookInputs(loop.problem, loop.policy, at(0)), LoopState(), loop.look(), "kept")
+        slow.record(LoopInputs(loop.problem, loop.policy, at(0)), LoopState(), loop.look(), "kept")
     other.resign()
 
 

@@ -25,11 +25,9 @@ from loops import (
     world,
 )
 
-from libra_plan.planner.controller.decision import Rung
-from libra_plan.planner.controller.reconcile import look
-from libra_plan.planner.controller.record import to_bytes
-from libra_plan.planner.controller.snapshot import LookInputs
-from libra_plan.planner.controller.state import LoopState
+from libra_plan.planner.controller.reconcile import reconcile
+from libra_plan.planner.controller.snapshot import LoopInputs
+from libra_plan.planner.controller.state import LoopState, Rung, to_bytes
 from libra_plan.planner.problem import IncumbentTask, Quota
 from libra_plan.planner.problem import Policy as Objective
 from libra_plan.planner.telemetry.observations import (
@@ -56,8 +54,8 @@ def test_an_unchanged_world_is_left_alone() -> None:
 def test_the_same_inputs_give_the_same_bytes() -> None:
     """Replay rests on it: nothing but inputs and state decides."""
     problem = slower(two_tasks(), {"a": 4.0})
-    inputs = LookInputs(problem, EAGER, at(0), well(problem, at(0)))
-    first, second = (look(inputs, LoopState()) for _ in range(2))
+    inputs = LoopInputs(problem, EAGER, at(0), well(problem, at(0)))
+    first, second = (reconcile(inputs, LoopState()) for _ in range(2))
     assert to_bytes(first.decision) == to_bytes(second.decision)
     assert to_bytes(first.adopted) == to_bytes(second.adopted)
 

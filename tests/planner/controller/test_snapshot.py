@@ -20,8 +20,8 @@ from loops import (
     world,
 )
 
-from libra_plan.planner.controller.reconcile import look
-from libra_plan.planner.controller.snapshot import LookInputs
+from libra_plan.planner.controller.reconcile import reconcile
+from libra_plan.planner.controller.snapshot import LoopInputs
 from libra_plan.planner.controller.state import LoopState
 from libra_plan.planner.plan import held_by
 from libra_plan.planner.telemetry.observations import (
@@ -36,7 +36,7 @@ def test_missing_or_old_telemetry_keeps() -> None:
     """What nobody has seen is not acted on (A041)."""
     loop = Loop(shifted_world(), EAGER)
     assert loop.look(telemetry=False).decision.rule == "telemetry"
-    old = look(LookInputs(loop.problem, EAGER, at(10), well(loop.problem, at(0))), LoopState())
+    old = reconcile(LoopInputs(loop.problem, EAGER, at(10), well(loop.problem, at(0))), LoopState())
     assert old.decision.rule == "telemetry"
     assert old.decision.plan is None
 
@@ -46,7 +46,7 @@ def test_telemetry_from_the_future_keeps() -> None:
     loop = Loop(shifted_world(), EAGER)
     for until_s in (at(100).wall_s, float("inf"), float("nan")):
         window = msgspec.structs.replace(well(loop.problem, at(0)), until_s=until_s)
-        looked = look(LookInputs(loop.problem, EAGER, at(0), window), LoopState())
+        looked = reconcile(LoopInputs(loop.problem, EAGER, at(0), window), LoopState())
         assert (looked.decision.rule, looked.decision.plan) == ("telemetry", None)
 
 
@@ -70,7 +70,7 @@ def test_what_was_seen_before_a_move_says_nothing_of_the_new_form() -> None:
     told = well(problem, at(1), events=(Event(EventKind.OUT_OF_MEMORY, task="a"),))
     plans = []
     for number in (1, 2, 3):
-        looked = look(LookInputs(loop.problem, EAGER, at(number), told), loop.state)
+        looked = reconcile(LoopInputs(loop.problem, EAGER, at(number), told), loop.state)
         plan = looked.decision.plan
         plans.append(plan)
         loop.state = looked.kept if plan is None else looked.adopted

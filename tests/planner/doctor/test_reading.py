@@ -9,12 +9,12 @@ import pytest
 from loops import at, running_best, scaling, well, world
 
 from libra_plan.errors import InputError, ProfileError
-from libra_plan.planner.controller.decision import Move as Decided
-from libra_plan.planner.controller.policy import ReplanPolicy
-from libra_plan.planner.controller.reconcile import look
-from libra_plan.planner.controller.snapshot import LookInputs
+from libra_plan.planner.controller.hysteresis import ReplanPolicy
+from libra_plan.planner.controller.reconcile import reconcile
+from libra_plan.planner.controller.snapshot import LoopInputs
 from libra_plan.planner.controller.state import LoopState
-from libra_plan.planner.controller.state_store import StateStore
+from libra_plan.planner.controller.state import Move as Decided
+from libra_plan.planner.controller.store import StateStore
 from libra_plan.planner.doctor.reading import find_by_kind, moves_in
 from libra_plan.planner.doctor.tracks import MovedTask
 
@@ -92,8 +92,8 @@ def test_no_store_is_not_no_moves(tmp_path):
 def test_without_a_supervisor_the_loops_record_tells_what_was_decided(tmp_path):
     """Under other launchers nobody measures moves, but the loop knows which plans it wrote."""
     problem = running_best(world(4, [scaling("a", 100.0, 0.7, 4)]))
-    inputs = LookInputs(problem, ReplanPolicy(), at(0), well(problem, at(0)))
-    looked = look(inputs, LoopState())
+    inputs = LoopInputs(problem, ReplanPolicy(), at(0), well(problem, at(0)))
+    looked = reconcile(inputs, LoopState())
     moved = Decided("a", "grow", 2, 4, 1.0, 0.1, 0.2, 30.0)
     looked = replace(looked, decision=replace(looked.decision, moves=(moved,)))
     record = StateStore.open(tmp_path / "replan.db")

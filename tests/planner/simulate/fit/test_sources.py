@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import insert
 
 from libra_plan.errors import InputError
-from libra_plan.planner.controller.state_store import StateStore
+from libra_plan.planner.controller.store import StateStore
 from libra_plan.planner.controller.store_schema import outcomes
 from libra_plan.planner.simulate.fit.sources import read_recordings
 from libra_plan.planner.telemetry.readers import ReaderFacts

@@ -14,15 +14,20 @@ from cli_run import environment
 from loops import at, running_best, scaling, well, world
 
 from libra_plan.errors import ManifestError
-from libra_plan.planner.controller import runner
+from libra_plan.planner.controller import replan
 from libra_plan.planner.controller.batch_steps import BATCHES
-from libra_plan.planner.controller.job_queue import TaskBook, change_task, read_book, require_known, waits_of
-from libra_plan.planner.controller.outcomes import outcomes_of
-from libra_plan.planner.controller.policy import ReplanPolicy, RulePolicy, SafetyPolicy, StayPolicy
-from libra_plan.planner.controller.replay import replay
-from libra_plan.planner.controller.runner import World, one_look
+from libra_plan.planner.controller.history import derive_again
+from libra_plan.planner.controller.hysteresis import ReplanPolicy, RulePolicy, SafetyPolicy, StayPolicy
+from libra_plan.planner.controller.job_queue import (
+    TaskRequest,
+    change_task,
+    paused_tasks,
+    read_requests,
+    waits_of,
+)
+from libra_plan.planner.controller.snapshot import LoopInputs
 from libra_plan.planner.controller.state import LoopState
-from libra_plan.planner.controller.state_store import StateStore
+from libra_plan.planner.controller.store import StateStore
 from libra_plan.planner.launchers.build import build_manifest
 from libra_plan.planner.launchers.document import placements_of
 from libra_plan.planner.launchers.manifest import Manifest
@@ -48,19 +53,16 @@ class Site:
         self.seen: tuple[ObservedTime, ...] = ()
         self.batch_steps: tuple[BatchStep, ...] = ()
 
-    def sense(self, parent: Manifest, book: TaskBook, state: LoopState) -> World:
-        problem = replace(self.problem, running=placements_of(parent))
-        return World(
-            problem,
-            well(problem, at(self.number), seen=self.seen, batch_steps=self.batch_steps),
-            None,
-            book.paused,
-        )
+    def facts(
+        self, parent: Manifest, requests: tuple[TaskRequest, ...], state: LoopState
+    ) -> tuple[LoopInputs, None]:
+        problem, now = replace(self.problem, running=placements_of(parent)), at(self.number)
+        window = well(problem, now, seen=self.seen, batch_steps=self.batch_steps)
+        return LoopInputs(problem, EAGER, now, window, paused_tasks(requests)), None
 
-    def look(self, store: StateStore, **options: object) -> runner.Report:
+    def look(self, store: StateStore, **options: object) -> replan.Replanned:
         self.number += 1
-        moment = at(self.number)
-        return one_look(self.folder, store, self.sense, EAGER, lambda: moment, **options)
+        return replan.look(self.folder, store, self.facts, **options)
 
     @property
     def generation(self) -> int:
@@ -96,7 +98,7 @@ def test_a_dry_run_decides_and_applies_nothing(site: Site, store: StateStore) ->
     reports = [site.look(store, dry_run=True) for _ in range(3)]
     assert [report.outcome for report in reports] == ["dry-run"] * 3
     assert site.generation == 1
-    assert all(each.same for each in replay(store))
+    assert all(each.same for each in derive_again(store))
 
 
 @pytest.mark.parametrize("point", ["before-record", "after-record", "after-manifest"])
@@ -114,7 +116,7 @@ def test_a_run_cut_off_anywhere_is_finished_by_the_next(
     if point == "before-record":
         monkeypatch.setattr(StateStore, "record", dies)
     elif point == "after-record":
-        monkeypatch.setattr(runner, "write_manifest", dies)
+        monkeypatch.setattr(replan, "write_manifest", dies)
     else:
         monkeypatch.setattr(StateStore, "settle", dies)
     with pytest.raises(Killed):
@@ -125,7 +127,7 @@ def test_a_run_cut_off_anywhere_is_finished_by_the_next(
     assert site.generation == 2
     assert [row.outcome for row in store.looks()].count("applied") == 1
     assert store.pending() == []
-    assert all(each.same for each in replay(store))
+    assert all(each.same for each in derive_again(store))
 
 
 @pytest.mark.parametrize("cut_off", [False, True])
@@ -143,11 +145,11 @@ def test_batch_steps_are_written_beside_the_plan(
         raise Killed
 
     if cut_off:
-        monkeypatch.setattr(runner, "keep_steps", dies)
+        monkeypatch.setattr(replan, "keep_steps", dies)
         with pytest.raises(Killed):
             site.look(store)
         monkeypatch.undo()
-        runner.recover(site.folder, store)
+        replan.recover(site.folder, store)
     else:
         assert site.look(store).decision.rung.value == "step-batches"
     (told,) = json.loads((site.folder / BATCHES).read_text())
@@ -166,7 +168,7 @@ def test_a_plan_that_somebody_else_wrote_is_not_written_over(
     def dies(*_: object) -> None:
         raise Killed
 
-    monkeypatch.setattr(runner, "write_manifest", dies)
+    monkeypatch.setattr(replan, "write_manifest", dies)
     with pytest.raises(Killed):
         site.look(store)
     monkeypatch.undo()
@@ -175,7 +177,8 @@ def test_a_plan_that_somebody_else_wrote_is_not_written_over(
     write_manifest(
         site.folder, build_manifest(other, solve_problem(other).require_plan(), name="lab", parent=parent)
     )
-    notes = runner.recover(site.folder, store)
+    notes: list[str] = []
+    replan.recover(site.folder, store, notes.append)
     assert "another plan" in notes[0]
     assert store.looks()[0].outcome == "superseded"
 
@@ -205,7 +208,7 @@ def test_what_came_of_a_change_is_noted(site: Site, store: StateStore) -> None:
     promised = {task.task: task.roles[0].choice.option.time_s.value for task in first.decision.plan.running}
     site.seen = (ObservedTime("b", "train", promised["b"] * 1.1),)
     site.look(store)
-    (came,) = outcomes_of(store, first.number)
+    (came,) = store.outcomes(first.number)
     assert (came.task, came.predicted_s) == ("b", promised["b"])
     assert came.realised_s == pytest.approx(1.1 * promised["b"])
 
@@ -222,13 +225,13 @@ def test_without_a_plan_there_is_nothing_to_look_after(tmp_path: Path, store: St
 def test_a_pause_and_a_resume_go_through_the_queue(site: Site, store: StateStore) -> None:
     """What users ask of tasks is acted on at the next look, and how long a task waits is known."""
     site.problem = replace(site.problem, tasks=(scaling("a", 100.0, 0.5, 8), scaling("b", 100.0, 0.5, 8)))
-    change_task(store, "a", "pause", 0.0, reason="maintenance")
-    assert read_book(store).paused == {"a"}
+    change_task(store, site.folder, "a", "pause", 0.0, reason="maintenance")
+    assert paused_tasks(read_requests(store)) == {"a"}
     report = site.look(store)
     assert ("a", "pause") in [(move.task, move.action) for move in report.decision.moves]
     site.look(store)
     assert waits_of(store.state())["a"] >= 60.0
-    change_task(store, "a", "resume", 0.0)
+    change_task(store, site.folder, "a", "resume", 0.0)
     moved = site.look(store).decision.moves
     assert ("a", "start") in [(move.task, move.action) for move in moved]
 
@@ -238,8 +241,8 @@ def test_a_slip_in_a_tasks_name_is_told(site: Site, store: StateStore) -> None:
     from libra_plan.errors import InputError
 
     with pytest.raises(InputError, match="no such task"):
-        require_known(store, site.folder, "aa")
-    require_known(store, site.folder, "a")
+        change_task(store, site.folder, "aa", "pause", 0.0)
+    change_task(store, site.folder, "a", "pause", 0.0)
 
 
 def test_the_best_plan_is_kept_by_the_runner(tmp_path: Path) -> None:
@@ -250,9 +253,9 @@ def test_the_best_plan_is_kept_by_the_runner(tmp_path: Path) -> None:
     before = (tmp_path / "manifest.json").read_bytes()
     store = StateStore.open(tmp_path / "replan.db")
 
-    def sense(parent: Manifest, book: TaskBook, state: LoopState) -> World:
+    def facts(parent: Manifest, requests: object, state: LoopState) -> tuple[LoopInputs, None]:
         now = replace(problem, running=placements_of(parent))
-        return World(now, well(now, at(0)))
+        return LoopInputs(now, EAGER, at(0), well(now, at(0))), None
 
-    assert one_look(tmp_path, store, sense, EAGER, lambda: at(0)).outcome == "kept"
+    assert replan.look(tmp_path, store, facts).outcome == "kept"
     assert (tmp_path / "manifest.json").read_bytes() == before

@@ -6,19 +6,20 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from libra_plan.cli import render
-from libra_plan.errors import InputError, LibraError, LockedError, TimeLimitError
+from libra_plan.errors import InputError, LibraError, LockedError, TimeLimitError, writing
+from libra_plan.notes import Notes, log_note
+from libra_plan.planner.controller.configuration_values import ValueCache
+from libra_plan.planner.controller.hysteresis import ReplanPolicy
+from libra_plan.planner.controller.replan import Facts, Replanned, locked, look
+from libra_plan.planner.controller.store import open_record, require_folder
 
-if TYPE_CHECKING:
-    from libra_plan.planner.controller.policy import ReplanPolicy
-    from libra_plan.planner.controller.runner import Report
-
-__all__ = ["Health", "Signals", "serve", "watch_loop"]
+__all__ = ["Health", "Signals", "serve", "watch", "watch_loop"]
 
 
 class Signals:
@@ -67,7 +68,7 @@ class Health:
     last_at_s: float | None = None
     generation: int = 0
 
-    def took(self, report: Report, seconds: float, at_s: float) -> None:
+    def took(self, report: Replanned, seconds: float, at_s: float) -> None:
         """Note a look that went well."""
         key = (report.decision.rung.value, report.outcome)
         self.looks[key] = self.looks.get(key, 0) + 1
@@ -87,14 +88,43 @@ class Health:
         return True, f"look {self.last_look}"
 
 
+def watch(
+    run: Path,
+    facts: Callable[[ReplanPolicy], Facts],
+    read: Callable[[], ReplanPolicy],
+    *,
+    state: str | None = None,
+    dry_run: bool = False,
+    looks: int | None = None,
+    address: tuple[str, int] | None = None,
+    show: Callable[[Replanned], None] = lambda done: None,
+    notes: Notes = log_note,
+) -> None:
+    """Look again and again until a signal or so many looks end it."""
+    policy, cache, health = read(), ValueCache(), Health()
+    require_folder(run)
+
+    def once(current: ReplanPolicy) -> Replanned:
+        store.lead(3.0 * current.every_s)
+        with locked(run, 0.0), writing(run):
+            done = look(run, store, facts(current), dry_run=dry_run, cache=cache, notes=notes)
+        show(done)
+        return done
+
+    serving = nullcontext() if address is None else serve(*address, health, notes)
+    with open_record(run, state, lead=True) as store, serving, Signals() as signals:
+        watch_loop(once, policy, read, health, signals, looks, notes=notes)
+
+
 def watch_loop(
-    once: Callable[[ReplanPolicy], Report],
+    once: Callable[[ReplanPolicy], Replanned],
     policy: ReplanPolicy,
     read: Callable[[], ReplanPolicy],
     health: Health,
     signals: Signals,
     looks: int | None,
     clock: Callable[[], float] = time.monotonic,
+    notes: Notes = log_note,
 ) -> None:
     """Look every `every_s`; a look that fails for a known reason is told and tried again.
 
@@ -104,7 +134,7 @@ def watch_loop(
     while not signals.ended:
         if signals.reload:
             signals.reload = False
-            policy = _reread(read, policy)
+            policy = _reread(read, policy, notes)
         health.every_s = policy.every_s
         begun = clock()
         try:
@@ -112,12 +142,12 @@ def watch_loop(
             health.took(report, clock() - begun, clock())
         except (LockedError, TimeLimitError) as problem:
             health.failed(problem.message)
-            render.note(problem.message)
+            notes(problem.message)
         except LibraError as problem:
             if health.last_at_s is None:
                 raise
             health.failed(problem.message)
-            render.note(f"this look failed: {problem.message}")
+            notes(f"this look failed: {problem.message}")
         done += 1
         if looks is not None and done >= looks:
             return
@@ -126,19 +156,19 @@ def watch_loop(
             signals.sleep(left_s)
 
 
-def _reread(read: Callable[[], ReplanPolicy], policy: ReplanPolicy) -> ReplanPolicy:
+def _reread(read: Callable[[], ReplanPolicy], policy: ReplanPolicy, notes: Notes) -> ReplanPolicy:
     """Read the policy anew; one that cannot be read leaves the old one in force."""
     try:
         fresh = read()
     except InputError as problem:
-        render.note(f"the policy stays as it was: {problem.message}")
+        notes(f"the policy stays as it was: {problem.message}")
         return policy
-    render.note("the policy was read anew")
+    notes("the policy was read anew")
     return fresh
 
 
 @contextmanager
-def serve(host: str, port: int, health: Health) -> Iterator[int]:
+def serve(host: str, port: int, health: Health, notes: Notes = log_note) -> Iterator[int]:
     """Answer /healthz and /metrics in a thread of its own; gives the port."""
     from wsgiref.simple_server import WSGIRequestHandler, make_server
 
@@ -167,7 +197,7 @@ def serve(host: str, port: int, health: Health) -> Iterator[int]:
         raise InputError("cannot serve there", got=f"{host}:{port}: {problem.strerror}") from None
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
-    render.note(f"serving http://{host}:{server.server_port}/metrics and /healthz")
+    notes(f"serving http://{host}:{server.server_port}/metrics and /healthz")
     try:
         yield int(server.server_port)
     finally:

@@ -11,13 +11,13 @@ from loops import Loop, at, running_best, scaling, slower, well, world
 
 from libra_plan.errors import StateError
 from libra_plan.planner.controller import store_schema
-from libra_plan.planner.controller.job_queue import read_book
-from libra_plan.planner.controller.policy import ReplanPolicy, RetentionPolicy
-from libra_plan.planner.controller.reconcile import look
-from libra_plan.planner.controller.replay import replay
-from libra_plan.planner.controller.snapshot import LookInputs
+from libra_plan.planner.controller.history import derive_again
+from libra_plan.planner.controller.hysteresis import ReplanPolicy, RetentionPolicy
+from libra_plan.planner.controller.job_queue import read_requests
+from libra_plan.planner.controller.reconcile import reconcile
+from libra_plan.planner.controller.snapshot import LoopInputs
 from libra_plan.planner.controller.state import LoopState
-from libra_plan.planner.controller.state_store import SNAPSHOT_EVERY, StateStore
+from libra_plan.planner.controller.store import STATE_EVERY, StateStore
 
 
 def recorded(path: Path, count: int) -> StateStore:
@@ -27,8 +27,8 @@ def recorded(path: Path, count: int) -> StateStore:
     state = LoopState()
     for number in range(count):
         seen = slower(problem, {"a": 1.0 + (number // 7) * 0.1})
-        inputs = LookInputs(seen, ReplanPolicy(), at(number), well(seen, at(number)))
-        looked = look(inputs, state)
+        inputs = LoopInputs(seen, ReplanPolicy(), at(number), well(seen, at(number)))
+        looked = reconcile(inputs, state)
         outcome = "kept" if looked.decision.plan is None else "dry-run"
         store.record(inputs, state, looked, outcome)
         state = looked.kept
@@ -47,7 +47,7 @@ def test_what_was_recorded_is_read_back(tmp_path: Path) -> None:
 def test_replay_gives_the_same_bytes(tmp_path: Path) -> None:
     """Every decision and state follows from recorded inputs, bit for bit."""
     store = recorded(tmp_path / "replan.db", 20)
-    every = list(replay(store))
+    every = list(derive_again(store))
     assert len(every) == 20
     assert all(each.same for each in every)
 
@@ -56,7 +56,7 @@ def test_another_policy_is_replayed_on_the_same_world(tmp_path: Path) -> None:
     """`replay --policy`: an eager policy would have acted where the recorded one kept."""
     store = recorded(tmp_path / "replan.db", 20)
     never = ReplanPolicy(safety=type(ReplanPolicy().safety)(telemetry_max_age_s=0.0))
-    kept = list(replay(store, policy=never))
+    kept = list(derive_again(store, policy=never))
     assert all(each.decision.plan is None for each in kept)
 
 
@@ -104,7 +104,7 @@ def read_all(path: Path) -> None:
     """Read what a look reads first."""
     store = StateStore.open(path)
     store.state()
-    read_book(store)
+    read_requests(store)
 
 
 @pytest.mark.parametrize(
@@ -179,24 +179,24 @@ def test_a_killed_creation_is_begun_anew(tmp_path: Path) -> None:
 def test_old_looks_are_dropped_and_the_rest_can_be_replayed(tmp_path: Path) -> None:
     """A081: the record does not grow for ever, and what stays begins at a kept state."""
     path = tmp_path / "replan.db"
-    store = recorded(path, SNAPSHOT_EVERY + 10)
+    store = recorded(path, STATE_EVERY + 10)
     gone = store.forget(RetentionPolicy(looks=5), at(1000).wall_s)
-    assert gone == SNAPSHOT_EVERY
+    assert gone == STATE_EVERY
     rows = store.looks()
-    assert rows[0].id == SNAPSHOT_EVERY + 1
-    assert all(each.same for each in replay(store))
-    assert len(list(replay(store))) == len(rows)
+    assert rows[0].id == STATE_EVERY + 1
+    assert all(each.same for each in derive_again(store))
+    assert len(list(derive_again(store))) == len(rows)
 
 
 def test_looks_without_a_kept_state_are_named(tmp_path: Path) -> None:
     """Who asks for look 3 and hears of look 65 must be told why."""
-    store = recorded(tmp_path / "replan.db", SNAPSHOT_EVERY + 2)
+    store = recorded(tmp_path / "replan.db", STATE_EVERY + 2)
     passed: list[int] = []
-    assert [each.look.id for each in replay(store, passed, first=3)] == [
-        SNAPSHOT_EVERY + 1,
-        SNAPSHOT_EVERY + 2,
+    assert [each.look.id for each in derive_again(store, passed, first=3)] == [
+        STATE_EVERY + 1,
+        STATE_EVERY + 2,
     ]
-    assert passed == list(range(3, SNAPSHOT_EVERY + 1))
+    assert passed == list(range(3, STATE_EVERY + 1))
 
 
 def test_names_of_any_bytes(tmp_path: Path) -> None:
@@ -212,5 +212,5 @@ def test_the_loop_and_its_record_agree(tmp_path: Path) -> None:
     loop = Loop(running_best(world(4, [scaling("a", 100.0, 0.7, 4)])))
     looked = loop.look()
     store = StateStore.open(tmp_path / "replan.db")
-    store.record(LookInputs(loop.problem, loop.policy, at(0)), LoopState(), looked, "kept")
+    store.record(LoopInputs(loop.problem, loop.policy, at(0)), LoopState(), looked, "kept")
     assert store.state() == looked.kept

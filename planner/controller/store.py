@@ -1,4 +1,4 @@
-"""The loop's record: its state, and every look with its inputs, its decision and what came of it.
+"""The record of the loop: its state, and every look with its inputs, its decision and what came of it.
 
 A look is written in one transaction: the next state, the decision and the manifest it wants are there
 together or not at all. Writing that manifest follows, and is done over by the next run if it was cut off.
@@ -6,38 +6,37 @@ together or not at all. Writing that manifest follows, and is done over by the n
 
 from __future__ import annotations
 
+import os
+import socket
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 from sqlalchemy import Connection, Engine, Row, delete, func, insert, select, text, union, update
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
-from libra_plan.errors import LockedError, StateError
+from libra_plan.errors import LockedError, StateError, writing
 from libra_plan.planner.controller import store_schema as s
-from libra_plan.planner.controller.decision import Decision
-from libra_plan.planner.controller.policy import ReplanPolicy, RetentionPolicy
-from libra_plan.planner.controller.reconcile import Looked
-from libra_plan.planner.controller.record import digest_of, from_bytes, packed, to_bytes, unpacked
-from libra_plan.planner.controller.snapshot import LookInputs
-from libra_plan.planner.controller.state import LoopState
-from libra_plan.planner.controller.store_open import damaged, open_engine
+from libra_plan.planner.controller.hysteresis import ReplanPolicy, RetentionPolicy
+from libra_plan.planner.controller.reconcile import Reconciled
+from libra_plan.planner.controller.snapshot import LoopInputs
+from libra_plan.planner.controller.state import Decision, LoopState, digest_of, from_bytes, to_bytes
 from libra_plan.planner.problem import Problem
 from libra_plan.planner.telemetry.observations import Moment, Observations
 
-__all__ = ["LookRow", "StateStore"]
+__all__ = ["LookRow", "OutcomeRow", "StateStore", "open_record", "require_folder"]
 
-SNAPSHOT_EVERY = 50  # looks between two kept states; replay begins at one
+STATE_EVERY = 50  # looks between two kept states; replay begins at one
 ValueT = TypeVar("ValueT")
 
 
 @dataclass(frozen=True)
-class _Given:
-    """A look's inputs without its problem, which many looks share."""
+class _RecordedInputs:
+    """A look's inputs without its problems, which many looks share."""
 
     policy: ReplanPolicy
     now: Moment
@@ -69,8 +68,20 @@ class LookRow:
 
     @property
     def adopted(self) -> bool:
-        """Tell whether the next state counts the change as made."""
+        """Whether the next state counts the change as made."""
         return self.outcome in ("pending", "applied")
+
+
+@dataclass(frozen=True, slots=True)
+class OutcomeRow:
+    """What a change promised of a role's stage, and the seconds that a later look observed."""
+
+    look: int
+    task: str
+    role: str
+    predicted_s: float
+    realised_s: float
+    seen_at_look: int
 
 
 class StateStore:
@@ -81,8 +92,8 @@ class StateStore:
 
     @staticmethod
     def open(where: Path | str, *, create: bool = True, holder: str = "") -> StateStore:
-        """Open a record; see `open_engine`."""
-        return StateStore(open_engine(where, create=create), where, holder)
+        """Open a SQLite file, or a URL such as `postgresql+psycopg://host/name`."""
+        return StateStore(s.open_engine(where, create=create), where, holder)
 
     def close(self) -> None:
         """Let go of the database."""
@@ -90,7 +101,7 @@ class StateStore:
 
     @contextmanager
     def begin(self) -> Iterator[Connection]:
-        """Open a transaction; damage that shows only now is told like damage seen at the start."""
+        """Open a transaction; damage that shows only now is reported like damage seen at the start."""
         try:
             with self._engine.begin() as connection:
                 yield connection
@@ -98,22 +109,22 @@ class StateStore:
             raise
         except DBAPIError as problem:
             if isinstance(self._where, Path):
-                raise damaged(self._where, problem.orig) from None
+                raise s.damaged(self._where, problem.orig) from None
             first = str(problem.orig).strip().splitlines()[0]
             raise StateError("the database refused", got=first) from None
 
+    def damage(self, what: object) -> StateError:
+        """Return the error that the record cannot be trusted; nothing is written to it."""
+        return s.damaged(self._where if isinstance(self._where, Path) else Path("the database"), what)
+
     def _decoded(self, data: bytes, kind: type[ValueT], digest: str | None) -> ValueT:
         try:
-            raw = unpacked(data)
+            raw = zlib.decompress(data)
             if digest is not None and digest_of(raw) != digest:
                 raise self.damage(f"bytes that are not {digest}")
             return from_bytes(raw, kind)
         except (zlib.error, msgspec.MsgspecError, ValueError) as problem:
             raise self.damage(problem) from None
-
-    def damage(self, what: object) -> StateError:
-        """Say that the record cannot be trusted; nothing is written to it."""
-        return damaged(self._where if isinstance(self._where, Path) else Path("the database"), what)
 
     # ------------------------------------------------------------ state and looks
 
@@ -122,37 +133,39 @@ class StateStore:
         with self.begin() as connection:
             row = connection.execute(select(s.current.c.digest, s.current.c.data)).first()
             looked = row is None and connection.execute(select(func.max(s.looks.c.id))).scalar()
-        if looked:  # to begin anew in silence would forget lost GPUs, stays and who waits
+        if looked:  # to begin anew without a word would forget lost GPUs, stays and who waits
             raise self.damage(f"{looked} looks and no state after them")
         return LoopState() if row is None else self._decoded(row.data, LoopState, row.digest)
 
     def record(
         self,
-        inputs: LookInputs,
+        inputs: LoopInputs,
         before: LoopState,
-        looked: Looked,
+        found: Reconciled,
         outcome: str,
         *,
         parent: str | None = None,
         manifest: tuple[str, bytes] | None = None,
     ) -> int:
-        """Write a look and the next state; gives the look's number."""
-        adopted = outcome in ("pending", "applied")
-        after = to_bytes(looked.adopted if adopted else looked.kept)
+        """Write a look and the next state; returns the look's number. `manifest` is its digest and text."""
+        decision, decided = found.decision, to_bytes(found.decision)
+        after = to_bytes(found.adopted if outcome in ("pending", "applied") else found.kept)
         was, problem = to_bytes(before), to_bytes(inputs.problem)
         today = None if inputs.today is None else to_bytes(inputs.today)
         today_digest = None if today is None else digest_of(today)
-        given = _Given(inputs.policy, inputs.now, inputs.window, inputs.paused, inputs.rigid, today_digest)
+        given = _RecordedInputs(
+            inputs.policy, inputs.now, inputs.window, inputs.paused, inputs.rigid, today_digest
+        )
         with self.begin() as connection:
             self._require_lead(connection)
             number = (connection.execute(select(func.max(s.looks.c.id))).scalar() or 0) + 1
-            self._keep(connection, problem, "problem")
+            _keep(connection, "problem", problem)
             if today is not None:
-                self._keep(connection, today, "problem")
-            if number % SNAPSHOT_EVERY == 1:
-                self._keep(connection, was, "state")
+                _keep(connection, "problem", today)
+            if number % STATE_EVERY == 1:
+                _keep(connection, "state", was)
             if manifest is not None:
-                self._keep(connection, manifest[1], "manifest", manifest[0])
+                _keep(connection, "manifest", manifest[1], manifest[0])
             connection.execute(
                 insert(s.looks).values(
                     id=number,
@@ -161,54 +174,54 @@ class StateStore:
                     today=today_digest,
                     state_before=digest_of(was),
                     state_after=digest_of(after),
-                    inputs=packed(to_bytes(given)),
+                    inputs=zlib.compress(to_bytes(given)),
+                    decision=zlib.compress(decided),
+                    decision_digest=digest_of(decided),
+                    rung=decision.rung.value,
+                    rule=decision.rule,
+                    why=decision.why,
+                    gain=decision.gain,
+                    net=decision.net,
+                    cost=decision.cost,
                     outcome=outcome,
                     parent=parent,
                     manifest=None if manifest is None else manifest[0],
-                    **_told(looked.decision),
                 )
             )
             connection.execute(delete(s.current))
-            connection.execute(insert(s.current).values(one=1, digest=digest_of(after), data=packed(after)))
+            values = {"one": 1, "digest": digest_of(after), "data": zlib.compress(after)}
+            connection.execute(insert(s.current).values(**values))
         return number
 
-    def _keep(self, connection: Connection, data: bytes, kind: str, digest: str | None = None) -> None:
-        name = digest or digest_of(data)
-        known = connection.execute(select(s.blobs.c.digest).where(s.blobs.c.digest == name)).first()
-        if known is None:
-            connection.execute(insert(s.blobs).values(digest=name, kind=kind, data=packed(data)))
-
     def settle(self, number: int, outcome: str) -> None:
-        """Say what became of a pending look."""
+        """Write what became of a pending look."""
         with self.begin() as connection:
             connection.execute(update(s.looks).where(s.looks.c.id == number).values(outcome=outcome))
 
     def looks(self, *, newest: int | None = None, first: int = 0) -> list[LookRow]:
         """List looks in order, from number `first` on, or the newest so many."""
         columns = [getattr(s.looks.c, name) for name in LookRow.__dataclass_fields__]
-        query = select(*columns).where(s.looks.c.id >= first).order_by(s.looks.c.id.desc())
-        if newest is not None:
-            query = query.limit(newest)
+        query = select(*columns).where(s.looks.c.id >= first).order_by(s.looks.c.id.desc()).limit(newest)
         with self.begin() as connection:
-            rows: Sequence[Row[Any]] = connection.execute(query).all()
+            rows = connection.execute(query).all()
         return [LookRow(*row) for row in reversed(rows)]
 
     def pending(self) -> list[LookRow]:
         """List looks whose manifest was decided for and perhaps not written."""
-        return [row for row in self.looks(newest=SNAPSHOT_EVERY) if row.outcome == "pending"]
+        return [row for row in self.looks(newest=STATE_EVERY) if row.outcome == "pending"]
 
     def decision(self, number: int) -> Decision:
         """Read the decision of a look."""
         row = self._row(number)
         return self._decoded(row.decision, Decision, row.decision_digest)
 
-    def inputs(self, number: int, problem: Problem | None = None) -> LookInputs:
+    def inputs(self, number: int, problem: Problem | None = None) -> LoopInputs:
         """Read the inputs of a look; `problem` saves reading one that is known."""
         row = self._row(number)
-        given = self._decoded(row.inputs, _Given, None)
-        found = problem or self.problem(row.problem)
+        given = self._decoded(row.inputs, _RecordedInputs, None)
         today = None if given.today is None else self.problem(given.today)
-        return LookInputs(found, given.policy, given.now, given.window, given.paused, given.rigid, today)
+        found = problem or self.problem(row.problem)
+        return LoopInputs(found, given.policy, given.now, given.window, given.paused, given.rigid, today)
 
     def problem(self, digest: str) -> Problem:
         """Read a problem by its digest."""
@@ -216,22 +229,24 @@ class StateStore:
 
     def state_at(self, digest: str) -> LoopState | None:
         """Read a kept state; None when that one was not kept."""
-        with self.begin() as connection:
-            data = connection.execute(select(s.blobs.c.data).where(s.blobs.c.digest == digest)).scalar()
+        data = self._find(digest)
         return None if data is None else self._decoded(data, LoopState, digest)
 
     def manifest(self, digest: str) -> bytes:
         """Read a manifest's text."""
-        return unpacked(self._blob(digest))
+        return zlib.decompress(self._blob(digest))
+
+    def _find(self, digest: str) -> bytes | None:
+        with self.begin() as connection:
+            return connection.execute(select(s.blobs.c.data).where(s.blobs.c.digest == digest)).scalar()
 
     def _blob(self, digest: str) -> bytes:
-        with self.begin() as connection:
-            data = connection.execute(select(s.blobs.c.data).where(s.blobs.c.digest == digest)).scalar()
+        data = self._find(digest)
         if data is None:
             raise self.damage(f"{digest} is missing")
-        return bytes(data)
+        return data
 
-    def _row(self, number: int) -> Row[Any]:
+    def _row(self, number: int) -> Row[tuple[object, ...]]:
         with self.begin() as connection:
             row = connection.execute(select(s.looks).where(s.looks.c.id == number)).first()
             last = connection.execute(select(func.min(s.looks.c.id), func.max(s.looks.c.id))).one()
@@ -240,17 +255,54 @@ class StateStore:
             raise StateError("there is no such look", got=number, allowed=known)
         return row
 
+    # ------------------------------------------------------------ what came of decisions
+
+    def note_outcomes(self, number: int, observed_s: Mapping[tuple[str, str], float]) -> None:
+        """Note, for the last look that was applied, what its tasks' roles take at this look, once each."""
+        applied = [row for row in self.looks(newest=200) if row.outcome == "applied" and row.id < number]
+        if not applied or not observed_s:
+            return
+        last = applied[-1].id
+        decision = self.decision(last)
+        moved = {move.task for move in decision.moves}
+        plan = () if decision.plan is None else decision.plan.running
+        known = {(row.task, row.role) for row in self.outcomes(last)}
+        rows = [
+            {
+                "look": last,
+                "task": task.task,
+                "role": role.role,
+                "predicted_s": role.choice.option.time_s.value,
+                "realised_s": observed_s[task.task, role.role],
+                "seen_at_look": number,
+            }
+            for task in plan
+            for role in task.roles
+            if task.task in moved and (task.task, role.role) in observed_s.keys() - known
+        ]
+        if rows:
+            with self.begin() as connection:
+                connection.execute(insert(s.outcomes), rows)
+
+    def outcomes(self, look: int | None = None) -> list[OutcomeRow]:
+        """List what came of one look, or of every look, oldest first."""
+        query = select(s.outcomes).order_by(s.outcomes.c.look)
+        if look is not None:
+            query = query.where(s.outcomes.c.look == look)
+        with self.begin() as connection:
+            return [OutcomeRow(*row) for row in connection.execute(query).all()]
+
     # ------------------------------------------------------------ housekeeping
 
     def forget(self, retention: RetentionPolicy, now_s: float) -> int:
-        """Drop looks beyond the retention, from the oldest to a kept state; gives their number."""
+        """Drop looks beyond the retention, from the oldest to a kept state; returns how many."""
         with self.begin() as connection:
             most = connection.execute(select(func.max(s.looks.c.id))).scalar() or 0
             old = connection.execute(
                 select(func.max(s.looks.c.id)).where(s.looks.c.wall_s < now_s - retention.days * 86400.0)
             ).scalar()
             last = max(most - retention.looks, old or 0)
-            last -= last % SNAPSHOT_EVERY  # the first that stays has its state
+            last -= last % STATE_EVERY  # the first that stays has its state
             gone = connection.execute(delete(s.looks).where(s.looks.c.id <= last)).rowcount
             if gone:
                 connection.execute(delete(s.outcomes).where(s.outcomes.c.look <= last))
@@ -270,20 +322,16 @@ class StateStore:
             return
         with self.begin() as connection:
             now = float(connection.execute(text("SELECT extract(epoch FROM clock_timestamp())")).scalar_one())
+            values = {"holder": self._holder, "until_s": now + for_s}
             mine = (s.lease.c.holder == self._holder) | (s.lease.c.until_s < now)
-            taken = connection.execute(
-                update(s.lease)
-                .where(s.lease.c.name == "leader", mine)
-                .values(holder=self._holder, until_s=now + for_s)
-            )
-            if taken.rowcount:
+            taken = update(s.lease).where(s.lease.c.name == "leader", mine).values(**values)
+            if connection.execute(taken).rowcount:
                 return
             row = connection.execute(select(s.lease.c.holder, s.lease.c.until_s)).first()
             if row is None:
-                values = {"name": "leader", "holder": self._holder, "until_s": now + for_s}
                 try:
                     with connection.begin_nested():
-                        connection.execute(insert(s.lease).values(**values))
+                        connection.execute(insert(s.lease).values(name="leader", **values))
                     return
                 except IntegrityError:
                     row = connection.execute(select(s.lease.c.holder, s.lease.c.until_s)).one()
@@ -310,16 +358,37 @@ class StateStore:
             raise LockedError("another planner has taken the lead meanwhile", got=holder)
 
 
-def _told(decision: Decision) -> dict[str, object]:
-    """Give the columns that a decision fills."""
-    data = to_bytes(decision)
-    return {
-        "decision": packed(data),
-        "decision_digest": digest_of(data),
-        "rung": decision.rung.value,
-        "rule": decision.rule,
-        "why": decision.why,
-        "gain": decision.gain,
-        "net": decision.net,
-        "cost": decision.cost,
-    }
+def _keep(connection: Connection, kind: str, data: bytes, digest: str | None = None) -> None:
+    """Put bytes into the store, once."""
+    name = digest or digest_of(data)
+    if connection.execute(select(s.blobs.c.digest).where(s.blobs.c.digest == name)).first() is None:
+        connection.execute(insert(s.blobs).values(digest=name, kind=kind, data=zlib.compress(data)))
+
+
+@contextmanager
+def open_record(
+    folder: Path, state: str | None = None, *, create: bool = True, lead: bool = False
+) -> Iterator[StateStore]:
+    """Open the record of a folder: RUN/replan.db, or the file or URL that `state` names.
+
+    With `lead` the lease of a shared database is given back at the end.
+    """
+    where: Path | str = folder / s.DATABASE if state is None else state if "://" in state else Path(state)
+    with writing(folder):
+        store = StateStore.open(where, create=create, holder=f"{socket.gethostname()}:{os.getpid()}")
+    try:
+        yield store
+    finally:
+        if lead:
+            store.resign()
+        store.close()
+
+
+def require_folder(folder: Path) -> None:
+    """Refuse a folder that is not there: a slip of the pen would begin a record in a new one."""
+    if not folder.is_dir():
+        raise StateError(
+            "there is no plan to look after",
+            got=folder,
+            way_out=f"make one first: libra-plan solve profiles/ --out {folder}",
+        )
