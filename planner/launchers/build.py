@@ -192,6 +192,7 @@ def _certificate(certificate: Certificate) -> m.ManifestCertificate:
         passes=tuple(m.PassEntry(**asdict(each)) for each in certificate.passes) or msgspec.UNSET,
         deadlines=tuple(m.DeadlineEntry(**asdict(each)) for each in certificate.deadlines) or msgspec.UNSET,
         teams=tuple(m.TeamEntry(**asdict(each)) for each in certificate.teams) or msgspec.UNSET,
+        duals=dict(certificate.duals) or msgspec.UNSET,
     )
 
 

@@ -15,6 +15,7 @@ from libra_plan.models.pricing.switching import (
     offloaded_cost,
     offloaded_state,
     sleep_cost,
+    sync_s,
     weight_gib,
 )
 from libra_plan.models.quantities import Estimate, Origin
@@ -120,6 +121,19 @@ def test_weights_are_handed_over_only_when_something_trains():
     (evaluation,) = price_of(task_of(ROLLOUT, REFERENCE)).tasks
     assert training.sync_s == pytest.approx(7_615_616_512 * 2 / 2**30 / 365.0)
     assert evaluation.sync_s == 0.0
+
+
+@pytest.mark.parametrize("slow", [0, 1, 2])
+def test_the_slowest_of_several_rollouts_sets_the_hand_over(slow):
+    """Training goes on when every rollout has the new weights, in whatever order they are listed."""
+    large = load_profile(shipped_folder() / "h200-qwen2.5-7b-decode")
+    small = load_profile(shipped_folder() / "h200-qwen2.5-1.5b-decode")
+    rollouts = [small, small, small]
+    rollouts[slow] = large
+    cluster = uniform_cluster(8, "h200_sxm", 143_155.9)
+    alone = sync_s(cluster, [large], None)
+    assert alone > sync_s(cluster, [small], None) > 0.0
+    assert sync_s(cluster, rollouts, None) == alone
 
 
 def test_unknown_link_between_nodes_hands_weights_over_by_checkpoint():
