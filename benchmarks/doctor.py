@@ -19,13 +19,13 @@ from pathlib import Path
 
 import msgspec
 
-from libra_plan.planner.doctor import Thresholds, diagnose, gather
+from libra_plan.planner.doctor import Thresholds, gather, judge
 from libra_plan.planner.doctor.fold import SampleFold
 from libra_plan.planner.doctor.work import WorkFold
 from libra_plan.planner.telemetry.recording import Playback
 from libra_plan.planner.telemetry.simulated import SimulatedSource
 from libra_plan.planner.telemetry.sources import Clocks
-from libra_plan.planner.telemetry.summary import windows
+from libra_plan.planner.telemetry.summary import node_windows
 from libra_plan.planner.telemetry.work_windows import WorkWindow
 
 PER_NODE = 8
@@ -105,7 +105,7 @@ def main() -> None:
             spent["doctor"] += time.perf_counter() - begun
             after_mb = after_mb or peak_mb()
             begun = time.perf_counter()
-            summed += sum(len(window.gpus) for window in windows(Playback(Path(name)), 600.0))
+            summed += sum(len(window.gpus) for window in node_windows(Playback(Path(name)), 600.0))
             spent["windows"] += time.perf_counter() - begun
     begun = time.perf_counter()
     for rank in range(given.gpus):
@@ -113,7 +113,7 @@ def main() -> None:
     counted_s = time.perf_counter() - begun
     begun = time.perf_counter()
     evidence = gather(samples, work)
-    found = diagnose(evidence, limits)
+    found = judge(evidence, limits)
     judged_s = time.perf_counter() - begun
     looks = seconds * nodes
     print(

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import psutil
 
-from libra_plan.planner.telemetry.monitor import run
+from libra_plan.planner.telemetry.monitor import look_until
 from libra_plan.planner.telemetry.nvml_source import NvmlSource
 from libra_plan.planner.telemetry.recording import SCHEMA_VERSION, Header, Recorder, parts
 from libra_plan.planner.telemetry.simulated import SimulatedSource
@@ -91,7 +91,7 @@ def bytes_per_gpu_day(folder: Path) -> tuple[float, float]:
         for sample in samples:
             recorder.write(sample)
 
-    looks = run(source, [take], 1.0, HOURS * 3600, wait, clocks)
+    looks = look_until(source, [take], 1.0, HOURS * 3600, wait, clocks)
     recorder.close()
     full = [path for path in parts(folder) if path.suffix == ".gz"]
     plain = sum(len(gzip.decompress(path.read_bytes())) for path in full)

@@ -4,101 +4,66 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
 from operator import attrgetter
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from libra_plan.planner.doctor.settings import Thresholds
 from libra_plan.planner.doctor.tracks import Floats, GpuTrack, HostTrack
 from libra_plan.planner.telemetry.recording import RecordedSample
-from libra_plan.planner.telemetry.sample import GpuSample, HostSample, NodeSample
+from libra_plan.planner.telemetry.sample import NodeSample
 
 __all__ = ["SampleFold"]
 
 _NAN = math.nan
+_MOST_ROWS = 1024  # of a device's samples that wait to be reduced
+_NETWORK = ("network_tx_bytes_per_s", "network_rx_bytes_per_s")
+_HOST = ("cpu_percent", "memory_used_mib", "memory_free_mib", "memory_total_mib", *_NETWORK)
+_GPU = (
+    *("utilization_percent", "power_w", "memory_used_mib", "memory_total_mib", "memory_reserved_mib"),
+    *("nvlink_tx_bytes_per_s", "nvlink_rx_bytes_per_s", "pcie_tx_bytes_per_s", "pcie_rx_bytes_per_s"),
+)
+_host_values, _gpu_values, _network_values = attrgetter(*_HOST), attrgetter(*_GPU), attrgetter(*_NETWORK)
+
+_Begins = NDArray[np.intp]
+"""Where the windows begin in columns of samples."""
 
 
-@dataclass(slots=True)
-class _GpuWindow:
-    """What was seen of a GPU in the window that is open."""
-
-    start_s: float
-    seconds: float = 0.0
-    known_s: float = 0.0
-    idle_s: float = 0.0
-    work: float = 0.0
-    power: float = 0.0
-    power_s: float = 0.0
-    used_mib: float = -math.inf
-    low_mib: float = math.inf
-    limit_mib: float = _NAN
-    traffic_known_s: float = 0.0
-    traffic_s: float = 0.0
-
-    def row(self) -> tuple[float, ...]:
-        """Return the columns of a GpuTrack."""
-        known = self.used_mib >= 0
-        return (
-            self.start_s,
-            self.seconds,
-            self.known_s,
-            self.idle_s,
-            self.work / self.known_s if self.known_s else _NAN,
-            self.power / self.power_s if self.power_s else _NAN,
-            self.used_mib if known else _NAN,
-            self.low_mib if known else _NAN,
-            self.limit_mib,
-            self.traffic_known_s,
-            self.traffic_s,
-        )
-
-
-@dataclass(slots=True)
-class _HostWindow:
-    """What was seen of a host in the window that is open."""
-
-    start_s: float
-    cpu: float = 0.0
-    cpu_s: float = 0.0
-    high_s: float = 0.0
-    used_mib: float = -math.inf
-    free_mib: float = math.inf
-    total_mib: float = _NAN
-    traffic_known_s: float = 0.0
-
-    def row(self) -> tuple[float, ...]:
-        """Return the columns of a HostTrack."""
-        return (
-            self.start_s,
-            self.cpu / self.cpu_s if self.cpu_s else _NAN,
-            self.cpu_s,
-            self.high_s,
-            self.used_mib if self.used_mib >= 0 else _NAN,
-            self.free_mib if self.free_mib < math.inf else _NAN,
-            self.total_mib,
-            self.traffic_known_s,
-        )
-
-
-@dataclass(slots=True)
 class _Device:
-    """A GPU or host: the window that is open, and the rows of those before."""
+    """A GPU or host: samples that wait to be reduced, and the windows of those before."""
 
-    open: _GpuWindow | _HostWindow
-    rows: array[float] = field(default_factory=lambda: array("d"))
-    power_limit_w: float | None = None
+    def __init__(self, reduce: Callable[[Floats, _Begins], tuple[Floats, ...]]) -> None:
+        self._reduce = reduce
+        self._rows = array("d")
+        self._count, self._last_s = 0, _NAN
+        self._windows: list[tuple[Floats, ...]] = []
+        self.power_limit_w = _NAN
+
+    def add(self, start_s: float, seconds: float, values: Iterable[float | None]) -> None:
+        """Add a sample of the window that begins at `start_s`."""
+        if self._count >= _MOST_ROWS and self._last_s != start_s:
+            self._flush()
+        self._count, self._last_s = self._count + 1, start_s
+        self._rows.extend((start_s, seconds, *[_NAN if value is None else value for value in values]))
+
+    def _flush(self) -> None:
+        columns = np.array(self._rows).reshape(self._count, -1).T
+        begins = np.flatnonzero(np.diff(columns[0], prepend=_NAN) != 0)
+        self._windows.append(self._reduce(columns, begins))
+        self._rows, self._count = array("d"), 0
 
     def columns(self) -> tuple[Floats, ...]:
-        """Close the window and return read-only columns in the order of time."""
-        row = self.open.row()
-        self.rows.extend(row)
-        table = np.array(self.rows).reshape(-1, len(row))
-        columns = tuple(np.ascontiguousarray(table[np.argsort(table[:, 0], kind="stable")].T))
-        for column in columns:
+        """Return read-only columns of windows in the order of time."""
+        self._flush()
+        joined = [np.concatenate(parts) for parts in zip(*self._windows, strict=True)]
+        order = np.argsort(joined[0], kind="stable")
+        found = tuple(column[order] for column in joined)
+        for column in found:
             column.setflags(write=False)
-        return columns
+        return found
 
 
 class SampleFold:
@@ -132,108 +97,80 @@ class SampleFold:
             seconds = 0.0
         middle_s = offset + sample.monotonic_s - seconds / 2
         start_s = math.floor(middle_s / limits.window_s) * limits.window_s
-        network, host = None, sample.host
-        if host is not None:
-            network = _most(host.network_tx_bytes_per_s, host.network_rx_bytes_per_s)
-            self._add_host(sample.node, host, start_s, seconds, network)
+        network: tuple[Any, ...] = (None, None)
+        if sample.host is not None:
+            network = _network_values(sample.host)
+            if sample.node not in self._hosts:
+                self._hosts[sample.node] = _Device(self._host_windows)
+            self._hosts[sample.node].add(start_s, seconds, _host_values(sample.host))
         for gpu in sample.gpus:
-            self._add_gpu(sample.node, gpu, start_s, seconds, network)
-
-    def _add_host(
-        self, node: str, sample: HostSample, start_s: float, seconds: float, network: float | None
-    ) -> None:
-        device = self._hosts.get(node)
-        if device is None:
-            device = self._hosts[node] = _Device(_HostWindow(start_s))
-        elif device.open.start_s != start_s:
-            device.rows.extend(device.open.row())
-            device.open = _HostWindow(start_s)
-        host = device.open
-        assert isinstance(host, _HostWindow)
-        if network is not None:
-            host.traffic_known_s += seconds
-        if sample.cpu_percent is not None:
-            host.cpu += sample.cpu_percent * seconds
-            host.cpu_s += seconds
-            if sample.cpu_percent >= self._limits.cpu_percent:
-                host.high_s += seconds
-        if sample.memory_used_mib is not None:
-            host.used_mib = max(host.used_mib, sample.memory_used_mib)
-        if sample.memory_free_mib is not None:
-            host.free_mib = min(host.free_mib, sample.memory_free_mib)
-        if sample.memory_total_mib is not None:
-            host.total_mib = sample.memory_total_mib
-
-    def _add_gpu(
-        self, node: str, sample: GpuSample, start_s: float, seconds: float, network: float | None
-    ) -> None:
-        key = (node, sample.uuid, sample.index)
-        device = self._gpus.get(key)
-        if device is None:
-            device = self._gpus[key] = _Device(_GpuWindow(start_s))
-        elif device.open.start_s != start_s:
-            device.rows.extend(device.open.row())
-            device.open = _GpuWindow(start_s)
-        gpu = device.open
-        assert isinstance(gpu, _GpuWindow)
-        gpu.seconds += seconds
-        used, power, utilization = sample.memory_used_mib, sample.power_w, sample.utilization_percent
-        if used is not None:
-            gpu.used_mib = max(gpu.used_mib, used)
-            gpu.low_mib = min(gpu.low_mib, used)
-        if sample.memory_total_mib is not None:
-            gpu.limit_mib = sample.memory_total_mib - (sample.memory_reserved_mib or 0.0)
-        if power is not None:
-            gpu.power += power * seconds
-            gpu.power_s += seconds
-        if sample.details is not None and sample.details.power_limit_w is not None:
-            device.power_limit_w = sample.details.power_limit_w
-        if utilization is None:
-            return
-        gpu.known_s += seconds
-        gpu.work += utilization * seconds
-        if utilization <= self._limits.idle_percent:
-            gpu.idle_s += seconds
-        high = self._has_traffic(sample, network)
-        if high is not None:
-            gpu.traffic_known_s += seconds
-            if high and self._has_slack(utilization, power, device.power_limit_w):
-                gpu.traffic_s += seconds
-
-    def _has_traffic(self, gpu: GpuSample, network: float | None) -> bool | None:
-        """Whether a link is busy; None: no link's traffic is known."""
-        limits = self._limits
-        nvlink = _most(gpu.nvlink_tx_bytes_per_s, gpu.nvlink_rx_bytes_per_s)
-        pcie = _most(gpu.pcie_tx_bytes_per_s, gpu.pcie_rx_bytes_per_s)
-        if network is None and nvlink is None and pcie is None:
-            return None
-        return (
-            (network is not None and network >= limits.network_bytes_per_s)
-            or (nvlink is not None and nvlink >= limits.nvlink_bytes_per_s)
-            or (pcie is not None and pcie >= limits.pcie_bytes_per_s)
-        )
-
-    def _has_slack(self, utilization: float, power_w: float | None, power_limit_w: float | None) -> bool:
-        """Whether a GPU computes little: it rests, or runs kernels that hardly draw power (NCCL)."""
-        if utilization <= self._limits.slack_percent:
-            return True
-        return (
-            power_w is not None
-            and power_limit_w is not None
-            and power_w <= self._limits.slack_power * power_limit_w
-        )
+            name = (sample.node, gpu.uuid, gpu.index)
+            device = self._gpus.get(name)
+            if device is None:
+                device = self._gpus[name] = _Device(self._gpu_windows)
+            if gpu.details is not None and gpu.details.power_limit_w is not None:
+                device.power_limit_w = gpu.details.power_limit_w
+            device.add(start_s, seconds, (*_gpu_values(gpu), *network, device.power_limit_w))
 
     def tracks(self) -> tuple[tuple[GpuTrack, ...], tuple[HostTrack, ...]]:
-        """Close what is open, and return the tracks of GPUs and hosts in the order of their names."""
+        """Return the tracks of GPUs and hosts in the order of their names."""
         gpus = [GpuTrack(*key, *device.columns()) for key, device in self._gpus.items()]
         hosts = [HostTrack(node, *device.columns()) for node, device in self._hosts.items()]
         self._gpus, self._hosts = {}, {}
         gpus.sort(key=lambda each: (each.node, -1 if each.index is None else each.index, each.uuid or ""))
         return tuple(gpus), tuple(sorted(hosts, key=attrgetter("node")))
 
+    def _host_windows(self, columns: Floats, begins: _Begins) -> tuple[Floats, ...]:
+        """Return the columns of a HostTrack."""
+        start_s, seconds, cpu, used, free, total, sent, received = columns
+        known_s = _known(seconds, cpu)
+        return (
+            start_s[begins],
+            _mean(cpu, known_s, begins),
+            np.add.reduceat(known_s, begins),
+            np.add.reduceat(known_s * (cpu >= self._limits.cpu_percent), begins),
+            np.fmax.reduceat(used, begins),
+            np.fmin.reduceat(free, begins),
+            np.fmax.reduceat(total, begins),
+            np.add.reduceat(_known(seconds, np.fmax(sent, received)), begins),
+        )
 
-def _most(first: float | None, second: float | None) -> float | None:
-    """Return the larger of the readings that are known."""
-    if first is None or second is None:
-        return first if second is None else second
-    return max(first, second)
+    def _gpu_windows(self, columns: Floats, begins: _Begins) -> tuple[Floats, ...]:
+        """Return the columns of a GpuTrack."""
+        limits = self._limits
+        start_s, seconds, busy, power, used, total, reserved, *links, power_limit = columns
+        nvlink, pcie, network = (np.fmax(*links[at : at + 2]) for at in (0, 2, 4))
+        known_s = _known(seconds, busy)
+        traffic_s = _known(known_s, np.fmax(np.fmax(nvlink, pcie), network))
+        high = (
+            (network >= limits.network_bytes_per_s)
+            | (nvlink >= limits.nvlink_bytes_per_s)
+            | (pcie >= limits.pcie_bytes_per_s)
+        )
+        # it rests, or runs kernels that hardly draw power (NCCL)
+        slack = (busy <= limits.slack_percent) | (power <= limits.slack_power * power_limit)
+        return (
+            start_s[begins],
+            np.add.reduceat(seconds, begins),
+            np.add.reduceat(known_s, begins),
+            np.add.reduceat(known_s * (busy <= limits.idle_percent), begins),
+            _mean(busy, known_s, begins),
+            _mean(power, _known(seconds, power), begins),
+            np.fmax.reduceat(used, begins),
+            np.fmin.reduceat(used, begins),
+            np.fmax.reduceat(total - np.nan_to_num(reserved), begins),
+            np.add.reduceat(traffic_s, begins),
+            np.add.reduceat(traffic_s * (high & slack), begins),
+        )
+
+
+def _known(seconds: Floats, values: Floats) -> Floats:
+    """Return the seconds in which the values are known, 0 elsewhere."""
+    return np.where(np.isnan(values), 0.0, seconds)
+
+
+def _mean(values: Floats, known_s: Floats, begins: _Begins) -> Floats:
+    """Average values over the time in which they are known; NaN where that is none."""
+    total_s = np.add.reduceat(known_s, begins)
+    sums = np.add.reduceat(np.nan_to_num(values) * known_s, begins)
+    return np.divide(sums, total_s, out=np.full_like(sums, _NAN), where=total_s > 0)
