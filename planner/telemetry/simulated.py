@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 from libra_plan.planner.telemetry.sample import GpuDetails, GpuSample, HostSample, NodeSample, ProcessUse
 from libra_plan.planner.telemetry.sources import Clocks, sample_of
@@ -50,9 +51,12 @@ class SimulatedSource:
             memory_total_mib=2048e3,
             memory_used_mib=used,
             memory_free_mib=2048e3 - used,
-            network_tx_bytes_per_s=round(self._rng.uniform(1e6, 2e6)),
-            network_rx_bytes_per_s=round(self._rng.uniform(1e6, 2e6)),
+            **self._traffic("network", 1e6),
         )
+
+    def _traffic(self, link: str, rate: float) -> dict[str, Any]:
+        """Return a traffic of `rate` to twice that, bytes/s, in both directions."""
+        return {f"{link}_{way}_bytes_per_s": round(rate * self._rng.uniform(1, 2)) for way in ("tx", "rx")}
 
     def _gpu(self, index: int, uuid: str, step: float) -> GpuSample:
         rollout = step < _ROLLOUT
@@ -60,7 +64,6 @@ class SimulatedSource:
         busy = (step < ends) if rollout else True
         utilization = round(self._rng.uniform(85, 100)) if busy else 0.0
         memory = round(_TOTAL_MIB * (0.88 if rollout else 0.71) + self._rng.uniform(0, 64), 2)
-        traffic = 0.0 if rollout else round(self._rng.uniform(1e11, 2e11))
         return GpuSample(
             uuid=uuid,
             index=index,
@@ -76,10 +79,8 @@ class SimulatedSource:
             sm_clock_mhz=1980 if busy else 345,
             memory_clock_mhz=3201,
             temperature_c=round(30 + 0.3 * utilization),
-            nvlink_tx_bytes_per_s=traffic,
-            nvlink_rx_bytes_per_s=traffic,
-            pcie_tx_bytes_per_s=round(self._rng.uniform(1e6, 2e6)),
-            pcie_rx_bytes_per_s=round(self._rng.uniform(1e6, 2e6)),
+            **self._traffic("nvlink", 0.0 if rollout else 1e11),
+            **self._traffic("pcie", 1e6),
             xids=(),
             details=GpuDetails(
                 age_s=0.0,

@@ -9,7 +9,6 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 
 from msgspec.structs import replace
 
@@ -57,7 +56,6 @@ _FORMAT = "--format=csv,noheader,nounits"
 _NO_FIELD = re.compile(r'Field "([^"]+)" is not a valid field to query')
 _NO_VALUE = {"", "n/a", "err!", "unknown error"}
 _MOST = 1e15  # beyond it nothing is a reading, nor a count
-_KILLED_S = 1.0
 _LIMIT_S = 10.0  # a driver that is not kept loaded takes seconds to start
 
 Run = Callable[[Sequence[str]], str]
@@ -73,28 +71,23 @@ def find_smi() -> str | None:
 
 
 def run_smi(words: Sequence[str]) -> str:
-    """Run nvidia-smi and return its output; one that hangs is killed, and abandoned if that fails."""
-    process = subprocess.Popen(
-        ["nvidia-smi", *words],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        encoding="utf-8",
-        errors="replace",
-    )
+    """Run nvidia-smi and return its output; one that hangs is killed."""
     try:
-        output, _ = process.communicate(timeout=_LIMIT_S)
+        done = subprocess.run(
+            ["nvidia-smi", *words],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            encoding="utf-8",
+            errors="replace",
+            timeout=_LIMIT_S,
+            check=False,
+        )
     except subprocess.TimeoutExpired:
-        process.kill()
-        if process.stdout is not None:
-            process.stdout.close()
-        with suppress(subprocess.TimeoutExpired):  # stuck in the driver not even that ends it
-            process.wait(_KILLED_S)
         raise SmiError(f"nvidia-smi does not answer within {_LIMIT_S:g} s") from None
-    if process.returncode != 0:
-        raise SmiError(" ".join(output.split()) or f"nvidia-smi ended with {process.returncode}")
-    return output
+    if done.returncode != 0:
+        raise SmiError(" ".join(done.stdout.split()) or f"nvidia-smi ended with {done.returncode}")
+    return done.stdout
 
 
 def cell_text(cell: str) -> str | None:

@@ -8,9 +8,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from libra_plan.errors import InputError, Where
 from libra_plan.notes import Notes, log_note
@@ -170,7 +172,7 @@ def main_process_memory_by_window(played: Iterable[RecordedSample], window_s: fl
     yield from least.values()
 
 
-def summary_of(values: Sequence[float]) -> ReadingSummary:
+def summary_of(values: Sequence[float] | NDArray[np.float64]) -> ReadingSummary:
     """Sum up at least one value; percentiles are interpolated linearly between neighbours."""
     known = np.sort(np.asarray(values, dtype=np.float64))
     p50, p95, p99 = np.percentile(known, (50.0, 95.0, 99.0)).tolist()
@@ -202,21 +204,21 @@ def _cut(played: Iterable[RecordedSample], window_s: float) -> Iterator[NodeWind
         yield node.summary()
 
 
-@dataclass
 class _Values:
-    """The known values of each reading: eight bytes a value, whatever the sample weighed."""
+    """The values of each reading: eight bytes a value, NaN where it is not known."""
 
-    names: Sequence[str]
-    known: dict[str, array[float]] = field(default_factory=dict)
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = names
+        self._read = attrgetter(*names)
+        self._rows = array("d")
 
     def add(self, sample: object) -> None:
-        for name in self.names:
-            value = getattr(sample, name)
-            if value is not None:
-                self.known.setdefault(name, array("d")).append(value)
+        self._rows.extend([math.nan if value is None else value for value in self._read(sample)])
 
     def summary(self) -> dict[str, ReadingSummary]:
-        return {name: summary_of(self.known[name]) for name in self.names if name in self.known}
+        columns = np.array(self._rows).reshape(-1, len(self._names)).T
+        known = (column[~np.isnan(column)] for column in columns)
+        return {name: summary_of(each) for name, each in zip(self._names, known, strict=True) if len(each)}
 
 
 @dataclass
