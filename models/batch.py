@@ -16,16 +16,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-
-import numpy as np
+from itertools import accumulate
+from typing import TYPE_CHECKING
 
 from libra_plan.errors import InputError, RefusedError
-from libra_plan.models.fit import FittedProfile
-from libra_plan.models.memory.held_gradients import with_held_gradients
-from libra_plan.models.memory.shapes import BLOCK_TOKENS, engine_static, kv_mib_per_token
-from libra_plan.models.parallelism import Layout
-from libra_plan.models.query import Query
-from libra_plan.profiles.schema import ProfileFile
+
+if TYPE_CHECKING:
+    from libra_plan.models.fit import FittedProfile
+    from libra_plan.models.parallelism import Layout
+    from libra_plan.profiles.schema import ProfileFile
 
 __all__ = [
     "BatchAdvice",
@@ -222,14 +221,14 @@ def cache_need(
     of a token on one GPU (`engine_memory.kv_mib_per_token`). Beyond the lengths known, all further
     sequences are as long as the longest.
     """
-    falling = np.sort(np.asarray(lengths_tokens, dtype=float))[::-1]
-    if len(falling) == 0:
+    falling = sorted(map(float, lengths_tokens), reverse=True)
+    if not falling:
         raise RefusedError("no length is known", way_out="give the lengths of earlier sequences")
-    sums = np.cumsum(falling)
+    sums = list(accumulate(falling))
 
     def need(sequences: int) -> float:
         known = min(sequences, len(sums))
-        tokens = float(sums[known - 1]) + (sequences - known) * float(falling[0])
+        tokens = sums[known - 1] + (sequences - known) * falling[0]
         return fixed_mib + per_token_mib * tokens
 
     return need
@@ -242,6 +241,8 @@ def engine_need(
 
     For serving tables, which measured times alone. The last block of each sequence counts whole.
     """
+    from libra_plan.models.memory.shapes import BLOCK_TOKENS, engine_static, kv_mib_per_token
+
     return cache_need(
         [-(-length // BLOCK_TOKENS) * BLOCK_TOKENS for length in lengths_tokens],
         fixed_mib=engine_static(profile, layout).high,
@@ -257,6 +258,9 @@ def profile_need(
     Training and scoring: a micro-batch of the n longest, each padded to the longest; in training beside
     the gradients of an earlier one. Decoding: the n longest at once, at their mean.
     """
+    from libra_plan.models.memory.held_gradients import with_held_gradients
+    from libra_plan.models.query import Query
+
     profile = fitted.profile
     falling = sorted(lengths_tokens, reverse=True)
     padded = profile.phase in ("train", "score")
