@@ -19,8 +19,6 @@ from libra_plan.cli import (
     manifest_verbs,
     monitor_verbs,
     plan_verbs,  # noqa: F401 - joins the program, as every module of verbs does
-    profile_drift,
-    profile_sources,
     profile_verbs,
     render,
     replan_verbs,
@@ -50,8 +48,6 @@ doctor_verb.register(app)
 simulate_verb.register(app)
 app.add_typer(profile_verbs.app, name="profile")
 app.add_typer(task_verbs.app, name="task")
-profile_sources.register(profile_verbs.app)
-profile_drift.register(profile_verbs.app)
 
 
 def _version(asked: bool) -> None:

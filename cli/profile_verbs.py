@@ -1,27 +1,26 @@
-"""`profile fit`, `check` and `predict`: what the cost models make of measured points."""
+"""`profile`: measure, import, fit, check and ask profiles, and compare them with what runs take."""
 
 from __future__ import annotations
 
-import math
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
+import libra_plan as lp
 from libra_plan.cli import render
-from libra_plan.cli.errors import writing
 from libra_plan.cli.flags import AllowPrior, Form, FormOption
-from libra_plan.profiles.counting import counted
-
-if TYPE_CHECKING:
-    from libra_plan.models.curves.curve import Curve
-    from libra_plan.models.curves.errors import Errors, ProfileCheck
-    from libra_plan.models.curves.layouts import LayoutFit
-    from libra_plan.models.fit import FittedProfile
-    from libra_plan.models.predict import CostPrediction
-    from libra_plan.models.questions import BadQuestion, CostQuestion
-    from libra_plan.profiles.catalog import LoadedProfile, ProfilesFolder
+from libra_plan.cli.throughput_verbs import (
+    GpusOfLog,
+    ReaderOption,
+    Recordings,
+    SamplesOfLog,
+    SourceFormat,
+    TaskOfLog,
+)
+from libra_plan.errors import InputError
 
 __all__ = ["app"]
 
@@ -34,80 +33,84 @@ app = typer.Typer(
 ProfilesPath = Annotated[
     Path, typer.Argument(help="Profiles folder, or one profile's folder; `profiles` is the shipped one.")
 ]
-_WORST = 10
-_COVERED = (
-    "covered: share of the points, each predicted without its group, that lie within the bounds stated for "
-    "them (time: both sides, meant to hold 90 % of the time; memory: the upper bound, 95 %)"
-)
-_REPEATED = ("role", "model", "precision", "recompute", "mode", "batch", "seq_len", "isl", "osl", "tp")
-
-
-@app.command(
-    help="Fit every profile, keep the fits in the cache, and print their coefficients.\n\n"
+Out = Annotated[Path, typer.Option(help="Folder that takes the profiles.")]
+_SHOWN_LEFT_OUT = 5
+_FIT = (
+    "Fit every profile, keep the fits in the cache, and print their coefficients.\n\n"
     "Example: libra-plan profile fit profiles/"
 )
-def fit(profiles: ProfilesPath, form: FormOption = Form.TABLE) -> None:
-    """Fit and print coefficients."""
-    begun = time.perf_counter()
-    fits = {name: _fit(profile) for name, profile in _load(profiles).items()}
-    render.note(f"{counted(len(fits), 'profile')} fitted in {time.perf_counter() - begun:.2f} s")
-    if form is not Form.TABLE:
-        data = {name: [_coefficients(each) for each in fitted.fits] for name, fitted in fits.items()}
-        render.print_data(data, form.value)
-        return
-    rows = [
-        [name, str(each.layout), *_curve_cells(quantity, each, curve)]
-        for name, fitted in fits.items()
-        for each in fitted.fits
-        for quantity, curve in (("time s", each.time), ("memory MiB", each.memory))
-    ]
-    render.print_table(["profile", "layout", "of", "places", "form", "bounds", "coefficients"], rows, (3,))
-
-
-@app.command(
-    help="Say how well each profile predicts points it was not fitted to: every point is predicted with "
+_CHECK = (
+    "Say how well each profile predicts points it was not fitted to: every point is predicted with "
     "its whole group (one batch, one length or one place) left out. Prints errors, how often bounds hold, "
     "and the worst points with file and line.\n\n"
     "Example: libra-plan profile check profiles/ --plot check.svg"
 )
-def check(
-    profiles: ProfilesPath,
-    plot: Annotated[
-        Path | None,
-        typer.Option(help="Picture of predicted against measured: .png or .svg; needs matplotlib."),
-    ] = None,
-    worst: Annotated[int, typer.Option(help="How many of the worst points to list.", min=0)] = _WORST,
-    form: FormOption = Form.TABLE,
-) -> None:
-    """Check and print errors."""
-    from libra_plan.models.curves.errors import check_profile
-
-    checks = [check_profile(profile, _fit(profile)) for profile in _load(profiles).values()]
-    if plot is not None:
-        from libra_plan.models.curves.plot import plot_checks
-
-        with writing(plot):
-            plot_checks(checks, plot)
-        render.note(f"written: {plot}")
-    if form is Form.TABLE:
-        _print_checks(checks, worst)
-        return
-    data = render.as_data(checks)
-    for each in data:
-        each["left_out"] = each.pop("left_out")[:worst]
-        each["worst"] = each.pop("left_out")
-    render.print_data(data, form.value)
-
-
-@app.command(
-    help="Predict time and memory for every row of a CSV file, or say why not.\n\n"
+_PREDICT = (
+    "Predict time and memory for every row of a CSV file, or say why not.\n\n"
     "Columns: role (decode, serve, score, train), model, precision, recompute, mode, batch, seq_len; for "
     "serving tables isl, osl, tp; also pp, cp, ep, dp, framework, gpu_class, profile. Cells that are not "
     "needed may be empty, and other columns are left alone. A row that cannot be answered is refused with "
     "its reason and the others are answered.\n\n"
     "Example: libra-plan profile predict profiles/ --points points.csv --format json"
 )
-def predict(
+_MEASURE = (
+    "Measure a model's roles on the local GPU, with random weights, and write profiles.\n\n"
+    "Example: libra-plan profile measure qwen2.5-7b --out profiles/ --budget-s 1200\n\n"
+    "A run that was stopped goes on where it was when the command is given again. Needs PyTorch and "
+    "Transformers: pip install '.[torch]' from a checkout, or the packages torch and transformers."
+)
+_IMPORT = (
+    "Turn benchmark results or training logs into profiles.\n\n"
+    "Example: libra-plan profile import vllm-serve results/ --out profiles/ --gpu-class h200_sxm "
+    "--model qwen2.5-7b --precision bf16 --framework-version 0.12.0 --tp 1\n\n"
+    "What a file does not say is demanded by name, as a flag of its own. --list names the formats and flags."
+)
+_DRIFT = (
+    "Compare observed times with the profiles they were predicted from, and say which is off by how much.\n\n"
+    "Windows that state batch and length are compared with the role's profile; those of trainers' logs with "
+    "the plan's stage times (--run). --out writes the factors for `solve --corrections`; with --from they "
+    "are gone on from.\n\n"
+    "Example: libra-plan profile drift profiles/ run/telemetry --out run/corrections.json"
+)
+
+
+@app.command("fit", help=_FIT)
+def _fit(profiles: ProfilesPath, form: FormOption = Form.TABLE) -> None:
+    from libra_plan.planner.report.profile_tables import fit_data, fit_table
+
+    begun = time.perf_counter()
+    fits = lp.fit_profiles(profiles)
+    plural = "" if len(fits) == 1 else "s"
+    render.note(f"{len(fits)} profile{plural} fitted in {time.perf_counter() - begun:.2f} s")
+    if form is Form.TABLE:
+        render.print_text(fit_table(fits, render.page()))
+    else:
+        render.print_data(fit_data(fits), form.value)
+
+
+@app.command("check", help=_CHECK)
+def _check(
+    profiles: ProfilesPath,
+    plot: Annotated[
+        Path | None,
+        typer.Option(help="Picture of predicted against measured: .png or .svg; needs matplotlib."),
+    ] = None,
+    worst: Annotated[int, typer.Option(help="How many of the worst points to list.", min=0)] = 10,
+    form: FormOption = Form.TABLE,
+) -> None:
+    from libra_plan.planner.report.profile_tables import check_data, check_text
+
+    checks = lp.check_profiles(profiles, plot=plot)
+    if plot is not None:
+        render.note(f"written: {plot}")
+    if form is Form.TABLE:
+        render.print_text(check_text(checks, worst, render.page()))
+    else:
+        render.print_data(check_data(checks, worst), form.value)
+
+
+@app.command("predict", help=_PREDICT)
+def _predict(
     profiles: ProfilesPath,
     points: Annotated[Path, typer.Option(help="CSV file, one question a row.")],
     set_: Annotated[
@@ -116,225 +119,173 @@ def predict(
     allow_prior: AllowPrior = False,
     form: FormOption = Form.TABLE,
 ) -> None:
-    """Answer every row of a file."""
-    from libra_plan.models.predict import predict as run
-    from libra_plan.models.questions import read_questions
+    from libra_plan.planner.report.profile_tables import answer_data, answer_table
 
-    loaded, questions = _load(profiles), read_questions(points)
-    if questions.unused:
-        render.note(f"columns that were not read: {', '.join(questions.unused)}")
     begun = time.perf_counter()
-    answers = run(loaded, questions.rows, fit=_fit, set_name=set_, allow_prior=allow_prior)
-    for line in answers.notes:
+    found = lp.predict_costs(profiles, points, set_name=set_, allow_prior=allow_prior)
+    for line in found.notes:
         render.note(line)
-    refused = sum(row.refusal is not None for row in answers.rows)
-    render.note(
-        f"{counted(len(answers.rows), 'row')}, {refused} refused, "
-        f"in {time.perf_counter() - begun:.2f} s, fits included"
-    )
-    pairs = list(zip(questions.rows, answers.rows, strict=True))
+    count = len(found.answers)
+    took = f"in {time.perf_counter() - begun:.2f} s, fits included"
+    render.note(f"{count} row{'' if count == 1 else 's'}, {found.refused} refused, {took}")
     if form is Form.TABLE:
-        _print_predictions(pairs)
+        render.print_text(answer_table(found, render.page()))
     else:
-        render.print_data([_asked(question) | render.as_data(row) for question, row in pairs], form.value)
+        render.print_data(answer_data(found), form.value)
 
 
-# ---------------------------------------------------------------- inside
+@app.command("measure", help=_MEASURE)
+def _measure(
+    model: Annotated[str, typer.Argument(help="A known model, or the path of a Hugging Face config.json.")],
+    out: Out,
+    phases: Annotated[
+        str, typer.Option(help="What to measure: of decode, decode-gqa, score, train, train-accumulated.")
+    ] = "decode,score,train",
+    plan: Annotated[
+        Path | None, typer.Option(help="CSV of work,batch_sequences,seq_len_tokens to measure instead.")
+    ] = None,
+    budget_s: Annotated[
+        float | None, typer.Option("--budget-s", help="Stop cleanly after so many seconds.", min=0.0)
+    ] = None,
+    repeats: Annotated[int, typer.Option(help="Repeats of a point.", min=1)] = 5,
+    warmup: Annotated[int, typer.Option(help="Steps before the first repeat.", min=0)] = 2,
+    point_s: Annotated[
+        float, typer.Option("--point-s", help="Seconds after which no repeat of a point starts.", min=0.0)
+    ] = 10.0,
+    train_precision: Annotated[str, typer.Option(help="auto, bf16 or fp32-master/bf16.")] = "auto",
+    prefix: Annotated[str | None, typer.Option(help="First part of the ids; default: GPU class.")] = None,
+    gpu_class: Annotated[str | None, typer.Option(help="The cluster's word for this GPU.")] = None,
+    device: Annotated[str | None, typer.Option(help="cuda:0, cuda:1, cpu …")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the random weights.")] = 0,
+    form: FormOption = Form.TABLE,
+) -> None:
+    from libra_plan.planner.report.profile_tables import measure_data, measure_table
+
+    report = lp.measure_profile(
+        model,
+        out,
+        [phase.strip() for phase in phases.split(",") if phase.strip()],
+        plan=plan,
+        budget_s=budget_s,
+        warmup=warmup,
+        repeats=repeats,
+        point_s=point_s,
+        seed=seed,
+        date=time.strftime("%Y-%m-%d", time.gmtime()),
+        prefix=prefix,
+        device=device,
+        train_precision=train_precision,
+        gpu_class=gpu_class,
+        notes=render.note,
+    )
+    if not report.complete:
+        render.note("not every point was measured; the same command goes on from here")
+    if form is Form.TABLE:
+        render.print_text(measure_table(report, render.page()))
+    else:
+        render.print_data(measure_data(report), form.value)
 
 
-def _load(path: Path) -> dict[str, LoadedProfile]:
-    """Load the profiles of a folder, or the one profile that the folder is, by name."""
-    from libra_plan.errors import ProfileError, Where
-    from libra_plan.profiles.catalog import find_folder, load_folder, load_profile
+@app.command(
+    "import", help=_IMPORT, context_settings={"allow_extra_args": True, "ignore_unknown_options": True}
+)
+def _import(
+    context: typer.Context,
+    format_name: Annotated[
+        str | None, typer.Argument(metavar="FORMAT", help="The source's format; --list names them.")
+    ] = None,
+    source: Annotated[
+        Path | None, typer.Argument(metavar="SOURCE", help="File, or folder of files, to import.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder that takes the profiles.")] = None,
+    replace: Annotated[bool, typer.Option(help="Write over profiles of the same id in --out.")] = False,
+    list_: Annotated[bool, typer.Option("--list", help="List the formats and the facts to state.")] = False,
+    form: FormOption = Form.TABLE,
+) -> None:
+    from libra_plan.planner.report import profile_tables as tables
 
-    if (path / "profile.yaml").is_file():
-        profile = load_profile(path)
-        return {profile.file.id: profile}
-    folder: ProfilesFolder = load_folder(find_folder(path))
-    if not folder.profiles:
-        raise ProfileError(
-            "no profile in this folder",
-            allowed="sub-folders with profile.yaml and points.csv",
-            way_out="libra-plan profile measure or import makes some",
-            where=Where(str(folder.path)),
-        )
-    return dict(sorted(folder.profiles.items()))
-
-
-def _fit(profile: LoadedProfile) -> FittedProfile:
-    from libra_plan.models.fits import cached_fit
-
-    return cached_fit(profile)
-
-
-def _coefficients(fit_: LayoutFit) -> dict[str, Any]:
-    data: dict[str, Any] = {"layout": str(fit_.layout), "data_parallel": fit_.base_dp}
-    for name, curve in (("time_s", fit_.time), ("memory_mib", fit_.memory)):
-        data[name] = None
-        if curve is not None:
-            bounds = {"inside": [curve.inside_low, curve.inside_high]}
-            bounds["one_octave_outside"] = [curve.outside_low, curve.outside_high]
-            data[name] = {
-                "form": type(curve.form).__name__.removesuffix("Form"),
-                "coefficients": _numbers(curve.form),
-                "places": len(curve.samples),
-                "ln_bounds": bounds,
-            }
-    return data
-
-
-def _curve_cells(quantity: str, fit_: LayoutFit, curve: Curve | None) -> list[str]:
-    if curve is None:
-        from libra_plan.models.curves.layouts import why_no_curve
-
-        reason = why_no_curve(fit_, quantity.partition(" ")[0])
-        places = "" if quantity.startswith("memory") else str(fit_.samples)
-        return [quantity, places, f"no fit: {reason}", "", ""]
-    words = " ".join(f"{key}={value:.4g}" for key, value in _numbers(curve.form).items())
-    bounds = f"−{-math.expm1(-curve.inside_low):.1%} +{math.expm1(curve.inside_high):.1%}"
-    return [quantity, str(len(curve.samples)), type(curve.form).__name__.removesuffix("Form"), bounds, words]
-
-
-def _numbers(form: Any) -> dict[str, float]:
-    import msgspec
-
-    return msgspec.structs.asdict(form)
-
-
-def _print_checks(checks: list[ProfileCheck], worst: int) -> None:
-    rows = [
-        [
-            check.profile,
-            str(each.layout),
-            *_errors(each.time),
-            *_errors(each.memory),
-            "; ".join(
-                f"{name}: {why}" for name, why in (("time", each.no_time), ("memory", each.no_memory)) if why
-            ),
-        ]
-        for check in checks
-        for each in check.layouts
-    ]
-    columns = [
-        "profile",
-        "layout",
-        "time median",
-        "p90",
-        "covered",
-        "memory median",
-        "p90",
-        "covered",
-        "why not",
-    ]
-    if not any(row[-1] for row in rows):
-        columns, rows = columns[:-1], [row[:-1] for row in rows]
-    render.print_table(columns, rows, right=range(2, 8))
-    render.print_text(_COVERED)
-    _print_worst(checks, worst)
-
-
-def _print_worst(checks: list[ProfileCheck], worst: int) -> None:
-    listed = sorted((point for check in checks for point in check.left_out), key=lambda p: -abs(p.error))
-    if not listed or not worst:
+    if list_:
+        if form is Form.TABLE:
+            render.print_text(tables.formats_text(render.page()))
+        else:
+            render.print_data(tables.formats_data(), form.value)
         return
-    render.print_text("\nworst points:")
-    render.print_table(
-        ["where", "of", "layout", "batch", "length", "left out", "measured", "predicted", "error"],
-        [
-            [
-                p.where,
-                p.quantity,
-                str(p.layout),
-                f"{p.batch:g}",
-                f"{p.length:g}",
-                p.left_out,
-                f"{p.measured:.5g}",
-                f"{p.predicted:.5g}",
-                f"{p.error:+.1%}",
-            ]
-            for p in listed[:worst]
-        ],
-        right=(3, 4, 6, 7, 8),
-    )
-
-
-def _errors(errors: Errors | None) -> list[str]:
-    if errors is None:
-        return ["–", "–", "–"]
-    return [f"{errors.median:.2%}", f"{errors.p90:.2%}", f"{errors.covered:.0%}"]
-
-
-def _asked(question: CostQuestion | BadQuestion) -> dict[str, Any]:
-    """Repeat what was asked, so that rows can be joined to the file."""
-    from libra_plan.models.questions import BadQuestion
-
-    if isinstance(question, BadQuestion):
-        return {"line": question.line} | {name: question.said.get(name) for name in _REPEATED}
-    query = question.query
-    return {
-        "line": question.line,
-        "role": question.phase,
-        "model": question.model,
-        "precision": question.precision,
-        "recompute": question.recompute,
-        "mode": question.mode,
-        "batch": query.batch_sequences,
-        "seq_len": query.seq_len_tokens,
-        "isl": query.prompt_tokens,
-        "osl": query.output_tokens,
-        "tp": query.tp,
-    }
-
-
-def _print_predictions(pairs: list[tuple[CostQuestion | BadQuestion, CostPrediction]]) -> None:
-    rows = []
-    for question, row in pairs:
-        refusal = row.refusal or row.memory_refusal
-        rows.append(
-            [
-                str(question.line),
-                _role_of(question),
-                row.profile or "",
-                _query_of(question, row.profile),
-                *(_cell(value) for value in (row.time_s, row.time_low_s, row.time_high_s, row.tokens_per_s)),
-                *(_cell(value) for value in (row.memory_mib, row.memory_upper_mib)),
-                row.origin or "?",
-                "" if refusal is None else refusal.message,
-            ]
+    if format_name is None or source is None or out is None:
+        given = [str(each) for each in (format_name, source, out) if each is not None]
+        raise InputError(
+            "import needs a format, a source and a folder",
+            got=" ".join(given) or "none of them",
+            allowed=f"one of {', '.join(tables.formats_data()['formats'])}; a file or folder; --out DIR",
+            way_out="libra-plan profile import --list shows formats and flags",
         )
-    render.print_table(
-        [
-            "line",
-            "role",
-            "profile",
-            "asked",
-            "time s",
-            "low",
-            "high",
-            "tokens /s",
-            "memory MiB",
-            "upper",
-            "origin",
-            "refusal",
-        ],
-        rows,
-        right=(0, 4, 5, 6, 7, 8, 9),
+    report = lp.import_profile(format_name, source, out, replace=replace, **_facts(context.args))
+    for line in report.warnings:
+        render.note(f"warning: {line}")
+    for each in report.quarantined:
+        render.note(f"kept out: {each.where}: {each.reason}")
+    if form is Form.TABLE:
+        render.print_text(tables.import_table(report, render.page()))
+    else:
+        render.print_data(tables.import_data(report), form.value)
+
+
+def _facts(arguments: Sequence[str]) -> dict[str, str]:
+    """Pair `--name value` and `--name=value`; a fact is stated once."""
+    facts: dict[str, str] = {}
+    rest = list(arguments)
+    while rest:
+        word = rest.pop(0)
+        if not word.startswith("--"):
+            raise InputError(
+                "not a flag", got=word, allowed="--NAME VALUE", way_out="libra-plan profile import --list"
+            )
+        name, equals, value = word[2:].partition("=")
+        if not equals:
+            if not rest or rest[0].startswith("--"):
+                raise InputError(f"--{name} has no value", allowed=f"--{name} VALUE")
+            value = rest.pop(0)
+        fact = name.replace("-", "_")
+        if fact in facts:
+            raise InputError(f"--{name} is given twice", got=f"{facts[fact]} and {value}", allowed="once")
+        facts[fact] = value
+    return facts
+
+
+@app.command("drift", help=_DRIFT)
+def _drift(
+    profiles: Annotated[Path, typer.Argument(help="Profiles folder with workload.yaml.")],
+    recordings: Recordings,
+    reader: ReaderOption = SourceFormat.COUNTER,
+    task: TaskOfLog = "",
+    gpus: GpusOfLog = None,
+    samples: SamplesOfLog = None,
+    run: Annotated[Path | None, typer.Option(help="Manifest, or folder of the plan that ran.")] = None,
+    gpu_class: Annotated[str | None, typer.Option(help="GPU class, when profiles have several.")] = None,
+    before: Annotated[
+        Path | None, typer.Option("--from", help="Corrections to go on from; the plan's, if it had any.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="File to write the corrections to.")] = None,
+    form: FormOption = Form.TABLE,
+) -> None:
+    from libra_plan.planner.report.profile_tables import drift_data, drift_table
+
+    found = lp.drift(
+        profiles,
+        recordings,
+        reader=reader.value,
+        task=task,
+        gpus=gpus,
+        samples=samples,
+        run=run,
+        gpu_class=gpu_class,
+        before=before,
+        out=out,
     )
-
-
-def _role_of(question: CostQuestion | BadQuestion) -> str:
-    return getattr(question, "phase", None) or _asked(question)["role"] or ""
-
-
-def _query_of(question: CostQuestion | BadQuestion, profile: str | None) -> str:
-    """Say what was asked: the query, with its model where no profile answers, or a bad row's cells."""
-    query = getattr(question, "query", None)
-    if query is not None:
-        model = getattr(question, "model", "") if profile is None else ""
-        return f"{model}, {query}" if model else str(query)
-    cells = {name: cell for name, cell in _asked(question).items() if name not in ("line", "role") and cell}
-    return ", ".join(f"{name} {cell}" for name, cell in cells.items())
-
-
-def _cell(value: float | None) -> str:
-    return "?" if value is None else f"{value:.5g}"
+    if out is not None:
+        render.note(f"written: {out}")
+    if form is Form.TABLE:
+        render.print_text(drift_table(found.roles, render.page()))
+    else:
+        render.print_data(drift_data(found.roles), form.value)
+    for each in found.left_out[:_SHOWN_LEFT_OUT]:
+        render.note(f"left out: {each.where}: {each.reason}")

@@ -29,13 +29,13 @@ __all__ = [
     "ProfilesFolder",
     "find_folder",
     "find_profile",
-    "load",
     "load_cluster",
     "load_folder",
     "load_profile",
     "load_profiles",
     "load_switching",
     "load_workload",
+    "profiles_at",
     "shipped_folder",
     "user_folder",
 ]
@@ -226,32 +226,20 @@ def load_profile(folder: str | Path) -> LoadedProfile:
 # ---------------------------------------------------------------- the folder
 
 
-def load(path: str | Path) -> ProfilesFolder:
-    """Read and check a profiles folder: workload, cluster, profiles and switching costs.
-
-    Parameters
-    ----------
-    path
-        The folder, or its name: one in the user's own folder, or `profiles` for the shipped one.
-
-    Returns
-    -------
-    ProfilesFolder
-        What the folder holds; profiles that its workload names and the folder lacks are taken from the
-        user's own folder, then from the shipped one.
-
-    Raises
-    ------
-    InputError
-        If a file is missing or wrong, with its line and key.
-
-    Examples
-    --------
-    >>> import libra_plan as lp
-    >>> [task.id for task in lp.load("profiles").workload.tasks]
-    ['agent-7b', 'reward-1.5b', 'eval-7b']
-    """
-    return load_folder(find_folder(path))
+def profiles_at(path: str | Path) -> dict[str, LoadedProfile]:
+    """Load the profiles of a folder, or the one profile that the folder is, by id."""
+    if _file(Path(path), "profile", ProfileError) is not None:
+        profile = load_profile(path)
+        return {profile.file.id: profile}
+    folder = load_folder(find_folder(path))
+    if not folder.profiles:
+        raise ProfileError(
+            "no profile in this folder",
+            allowed="sub-folders with profile.yaml and points.csv",
+            way_out="libra-plan profile measure or import makes some",
+            where=Where(shown(folder.path)),
+        )
+    return dict(sorted(folder.profiles.items()))
 
 
 def load_folder(

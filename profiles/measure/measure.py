@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from libra_plan.errors import InputError, writing
+from libra_plan.notes import Notes, log_note
 from libra_plan.profiles.measure.architecture import find_architecture
 from libra_plan.profiles.measure.journal import MeasureJournal, write_profiles
 from libra_plan.profiles.measure.plan import (
@@ -63,14 +64,16 @@ def measure_profile(
     *,
     plan: str | Path | Mapping[str, Sequence[PlannedPoint]] | None = None,
     budget_s: float | None = None,
-    settings: MeasureSettings | None = None,
+    repeats: int = 5,
+    warmup: int = 2,
+    point_s: float = 10.0,
     seed: int = 0,
     date: str | None = None,
     prefix: str | None = None,
     device: str | None = None,
     train_precision: str = "auto",
     gpu_class: str | None = None,
-    notes: Callable[[str], None] | None = None,
+    notes: Notes = log_note,
     clock: Callable[[], float] = time.perf_counter,
     backend: MeasureBackend | None = None,
 ) -> MeasureReport:
@@ -91,8 +94,8 @@ def measure_profile(
         points gets the default grid; they are measured in the order that informs most.
     budget_s
         Seconds for all phases; each may use its even share of what is left.
-    settings
-        Warm-up, repeats and seconds of a point.
+    repeats, warmup, point_s
+        Repeats of a point, the steps before them, and seconds after which no further repeat starts.
     seed, date
         The seed of weights and inputs, and the day, as the profiles state them.
     prefix
@@ -131,12 +134,13 @@ def measure_profile(
     begun = clock()
     made = backend or _torch_backend(model, device, seed, train_precision)
     journal = MeasureJournal(folder / "journal.jsonl")
-    run = _Run(made, journal, settings or MeasureSettings(), clock, notes or (lambda line: None))
+    settings = MeasureSettings(warmup=warmup, repeats=repeats, point_s=point_s)
+    run = _Run(made, journal, settings, clock, notes)
     method = {
         "date": date,
         "seed": seed,
-        "warmup": run.settings.warmup,
-        "repeats": run.settings.repeats,
+        "warmup": warmup,
+        "repeats": repeats,
         "clock": "host monotonic clock around synchronised repeats; median, lowest and highest",
         "exclusive": made.exclusive,
         "throughput_basis": "total",
@@ -183,7 +187,7 @@ class _Run:
     journal: MeasureJournal
     settings: MeasureSettings
     clock: Callable[[], float]
-    notes: Callable[[str], None]
+    notes: Notes
 
     def measure(self, phase: str, profile: str, points: Sequence[PlannedPoint], deadline: float) -> Counts:
         """Measure one phase; the work, and with it the model, is let go on return."""

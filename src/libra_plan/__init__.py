@@ -23,9 +23,11 @@ if TYPE_CHECKING:
         RefusedError,
         TimeLimitError,
     )
+    from libra_plan.models.assess import check_profiles, fit_profiles, predict_costs
     from libra_plan.models.batch import recommend_batch
     from libra_plan.models.packing import fill_bins
     from libra_plan.planner.doctor.diagnose import diagnose
+    from libra_plan.planner.explain.drift import drift
     from libra_plan.planner.inputs.price import price
     from libra_plan.planner.inputs.problem import load
     from libra_plan.planner.inputs.validate import validate
@@ -51,6 +53,8 @@ if TYPE_CHECKING:
     from libra_plan.planner.telemetry.monitor import monitor
     from libra_plan.planner.telemetry.summary import summarise_recording
     from libra_plan.planner.telemetry.throughput import throughput
+    from libra_plan.profiles.importers.run import import_profile
+    from libra_plan.profiles.measure.measure import measure_profile
 
 __version__ = "0.1.0"
 
@@ -70,17 +74,23 @@ __all__ = [
     "__version__",
     "apply",
     "await_release",
+    "check_profiles",
     "checkpoint_requested",
     "counter",
     "diagnose",
+    "drift",
     "emit",
     "explain",
     "fill_bins",
+    "fit_profiles",
+    "import_profile",
     "latest_complete",
     "launch",
     "launchers",
     "load",
+    "measure_profile",
     "monitor",
+    "predict_costs",
     "price",
     "recommend_batch",
     "report",
@@ -112,17 +122,23 @@ _HOMES = {
     "Watch": "planner.optimize.interrupter",
     "apply": "planner.runtime.apply",
     "await_release": "planner.runtime.worker",
+    "check_profiles": "models.assess",
     "checkpoint_requested": "planner.runtime.worker",
     "counter": "planner.telemetry.counters",
     "diagnose": "planner.doctor.diagnose",
+    "drift": "planner.explain.drift",
     "emit": "planner.launchers.emit",
     "explain": "planner.solving",
     "fill_bins": "models.packing",
+    "fit_profiles": "models.assess",
+    "import_profile": "profiles.importers.run",
     "latest_complete": "planner.runtime.worker",
     "launch": "planner.runtime.launch",
     "launchers": "planner.launchers.emit",
     "load": "planner.inputs.problem",
+    "measure_profile": "profiles.measure.measure",
     "monitor": "planner.telemetry.monitor",
+    "predict_costs": "models.assess",
     "price": "planner.inputs.price",
     "recommend_batch": "models.batch",
     "report": "planner.runtime.worker",

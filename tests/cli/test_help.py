@@ -12,7 +12,7 @@ import typer
 import yaml
 
 from libra_plan.cli.app import app
-from libra_plan.cli.profile_sources import _flags
+from libra_plan.cli.profile_verbs import _facts
 from libra_plan.profiles.importers.facts import facts_from_flags
 from libra_plan.profiles.importers.run import FORMATS
 
@@ -56,7 +56,7 @@ def parsed(line):
         name, command, rest = command.resolve_command(context, [*context._protected_args, *context.args])
         context = command.make_context(name, rest, parent=context)
     if context.args:  # `import` takes the facts that its formats ask for
-        facts = facts_from_flags({**_flags(context.args), "model": "qwen2.5-7b"})
+        facts = facts_from_flags({**_facts(context.args), "model": "qwen2.5-7b"})
         lacking = [
             need
             for need in FORMATS[context.params["format_name"]].needs

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+import libra_plan
 from libra_plan.profiles.catalog import load_profile
-from libra_plan.profiles.measure import measure as measuring
 from libra_plan.profiles.measure.measure import MeasureReport
 from libra_plan.profiles.measure.runner import Counts
 
@@ -85,12 +85,12 @@ def test_measure_hands_over_what_was_asked(call, tmp_path, monkeypatch):
         seen.update(more, model=model, phases=phases)
         return MeasureReport((out / "x",), out / "journal.jsonl", {"x": Counts(ok=3, left=1)})
 
-    monkeypatch.setattr(measuring, "measure_profile", fake)
+    monkeypatch.setattr(libra_plan, "measure_profile", fake)
     words = ("--phases", "score,train", "--budget-s", "60", "--repeats", "3", "--format", "json")
     ran = call("profile", "measure", "qwen2.5-0.5b", "--out", tmp_path, *words)
     assert ran.code == 0, ran.err
-    assert (seen["model"], seen["phases"], seen["budget_s"]) == ("qwen2.5-0.5b", ("score", "train"), 60.0)
-    assert seen["settings"].repeats == 3
+    assert (seen["model"], seen["phases"], seen["budget_s"]) == ("qwen2.5-0.5b", ["score", "train"], 60.0)
+    assert seen["repeats"] == 3
     assert json.loads(ran.out)["counts"]["x"]["ok"] == 3
     assert "not every point was measured" in ran.err
 

@@ -12,7 +12,6 @@ from libra_plan.profiles.catalog import load_profile, shipped_folder
 from libra_plan.profiles.measure.journal import MeasureJournal, write_profiles
 from libra_plan.profiles.measure.measure import MeasureReport, measure_profile
 from libra_plan.profiles.measure.plan import PlannedPoint
-from libra_plan.profiles.measure.runner import MeasureSettings
 
 ROOT = Path(__file__).resolve().parents[3]
 POINTS = (PlannedPoint(1, 128), PlannedPoint(4, 128), PlannedPoint(8, 256))
@@ -33,7 +32,8 @@ def run(
         phases,
         plan=plan,
         budget_s=budget_s,
-        settings=MeasureSettings(warmup=1, repeats=3),
+        warmup=1,
+        repeats=3,
         date="2030-01-02",
         clock=backend.clock,
         backend=backend,

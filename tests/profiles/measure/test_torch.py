@@ -12,7 +12,6 @@ from libra_plan.profiles.measure import torch_works
 from libra_plan.profiles.measure.architecture import Architecture
 from libra_plan.profiles.measure.measure import measure_profile
 from libra_plan.profiles.measure.plan import PlannedPoint
-from libra_plan.profiles.measure.runner import MeasureSettings
 from libra_plan.profiles.measure.torch_backend import TorchBackend
 
 pytestmark = pytest.mark.torch
@@ -181,7 +180,8 @@ def test_the_whole_way_on_a_cpu(tmp_path: Path) -> None:
         tmp_path / "out",
         phases,
         plan=dict.fromkeys(phases, (POINT, PlannedPoint(1, 16))),
-        settings=MeasureSettings(warmup=1, repeats=2, timing_s=0.0),
+        warmup=1,
+        repeats=2,
         device="cpu",
     )
     profiles = [load_profile(folder) for folder in report.folders]
