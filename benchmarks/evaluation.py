@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 from evaluation_goals import goals, ratios_of, span
 
-from libra_plan.planner.simulate.report import Figures, Interval, paired
+from libra_plan.planner.simulate.figures import Figures, PairedRatio, paired
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "evaluation"
@@ -79,7 +79,7 @@ class Results:
         return [run for run in self.runs if run.world == world]
 
     @property
-    def ratios(self) -> list[Interval]:
+    def ratios(self) -> list[PairedRatio]:
         """Give every policy's ratio to the best static plan, world by world."""
         return [
             each
@@ -201,7 +201,7 @@ def _errors(errors: Sequence[dict[str, Any]]) -> list[str]:
     return [*lines, ""]
 
 
-def picture(ratios: Sequence[Interval]) -> str:
+def picture(ratios: Sequence[PairedRatio]) -> str:
     """Draw a row for each world and policy: the ratio as a dot, its interval as a line, 1 as a rule."""
     ends = [value for each in ratios for value in (each.low, each.high, each.mean) if value]
     low, high = max(min([*ends, 0.9]), 0.2), min(max([*ends, 1.1]), 4.0)

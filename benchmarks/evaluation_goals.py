@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from statistics import geometric_mean, median
 
-from libra_plan.planner.simulate.report import Figures, Interval, paired
+from libra_plan.planner.simulate.figures import Figures, PairedRatio, paired
 from libra_plan.profiles.counting import counted
 
 __all__ = ["Goal", "goals", "ratios_of", "span"]
@@ -36,12 +36,12 @@ class Goal:
         return "open" if self.met is None else "met" if self.met else "**missed**"
 
 
-def ratios_of(runs: Sequence[Figures], policy: str, over: str) -> dict[str, Interval]:
+def ratios_of(runs: Sequence[Figures], policy: str, over: str) -> dict[str, PairedRatio]:
     """Give the paired ratios of two policies in every world that has both."""
     return {each.world: each for each in paired(runs, policy, over)}
 
 
-def span(each: Interval, digits: int = 3) -> str:
+def span(each: PairedRatio, digits: int = 3) -> str:
     """Write a ratio with its interval."""
     interval = "" if each.low is None else f" ({each.low:.{digits}f} – {each.high:.{digits}f})"
     return f"{each.mean:.{digits}f}{interval}"
@@ -82,7 +82,7 @@ def _splits(runs: Sequence[Figures]) -> list[str]:
     return ["equal", *(["uniform"] if any(run.policy == "uniform" for run in runs) else [])]
 
 
-def _sure(found: Interval, least: float) -> bool | None:
+def _sure(found: PairedRatio, least: float) -> bool | None:
     return found.mean >= least if found.seeds >= LEAST_SEEDS else None
 
 
@@ -194,7 +194,7 @@ def _ablations(runs: Sequence[Figures]) -> list[Goal]:
     return found
 
 
-def _sign(each: Interval) -> str:
+def _sign(each: PairedRatio) -> str:
     if each.low is None or each.high is None:
         return ""
     return " (+)" if each.low > 1.0 else " (−)" if each.high < 1.0 else " (±)"

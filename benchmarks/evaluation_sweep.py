@@ -23,13 +23,12 @@ import msgspec
 from libra_plan.models.quantities import Origin, exactly
 from libra_plan.planner.optimize.solve import solve_problem
 from libra_plan.planner.plan import held_by
-from libra_plan.planner.simulate.engine import simulate
-from libra_plan.planner.simulate.fixed import Fixed
-from libra_plan.planner.simulate.noisy_cost_model import Believed, world_cluster
-from libra_plan.planner.simulate.placing import PARAMS
+from libra_plan.planner.simulate.engine import run_world
+from libra_plan.planner.simulate.noisy_cost_model import NoisyCosts
 from libra_plan.planner.simulate.policies import POLICIES
+from libra_plan.planner.simulate.policy import PARAMS, FixedPlacement
 from libra_plan.planner.simulate.sweep import Case, sweep
-from libra_plan.planner.simulate.world import World, read_world, shipped_worlds
+from libra_plan.planner.simulate.world import World, read_world, shipped_worlds, world_cluster
 
 RESULTS = Path(__file__).parent / "evaluation"
 STEPS = 24
@@ -92,7 +91,7 @@ def errors_of(world: World, seed: int) -> list[dict[str, Any]]:
     Each task runs alone, on its part of the best plan for all at true costs; lengths do not drift, nothing
     fails. What differs is the form alone.
     """
-    whole, true = world_cluster(world), Believed(world, None)
+    whole, true = world_cluster(world), NoisyCosts(world, None)
     means = {t.id: exactly(t.responses.first_mean_tokens, "tokens", Origin.MEASURED) for t in world.tasks}
     plan = solve_problem(true.problem(whole, means, [task.id for task in world.tasks]), PARAMS).require_plan()
     held = {each.task: each for each in held_by(plan)}
@@ -105,7 +104,7 @@ def errors_of(world: World, seed: int) -> list[dict[str, Any]]:
         alone = msgspec.structs.replace(task, responses=steady, arrives_s=0.0, steps=STEPS)
         hours = STEPS * 4.0 * seconds / 3600.0
         still = msgspec.structs.replace(world, tasks=(alone,), failures=None, hours=hours)
-        steps = simulate(still, Fixed(held[running.task]), seed).steps
+        steps = run_world(still, FixedPlacement(held[running.task]), seed).steps
         begun = len(steps) // 4
         if begun:
             took = (steps[-1].at_s - steps[begun - 1].at_s) / (len(steps) - begun)

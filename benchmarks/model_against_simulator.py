@@ -20,9 +20,9 @@ from simulated_steps import Case, case_of, closed_s, engine_s
 
 from libra_plan.models.quantities import Origin, exactly
 from libra_plan.planner.problem import IncumbentTask
-from libra_plan.planner.simulate.noisy_cost_model import Believed, world_cluster
-from libra_plan.planner.simulate.placing import best_in, shares, split
-from libra_plan.planner.simulate.world import World, WorldTask, read_world, shipped_worlds
+from libra_plan.planner.simulate.noisy_cost_model import NoisyCosts
+from libra_plan.planner.simulate.policy import best_in, shares, split
+from libra_plan.planner.simulate.world import World, WorldTask, read_world, shipped_worlds, world_cluster
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "measurements" / "model_against_simulator.md"
@@ -59,7 +59,7 @@ def placed(world: World, task: WorldTask, mean_tokens: float) -> Iterator[Incumb
     """Give the exact planner's placement of a task on its weighted share of the GPUs."""
     cluster = world_cluster(world)
     parts = split(cluster, shares(cluster, {each.id: each.weight for each in world.tasks}))
-    believed = Believed(msgspec.structs.replace(world, tasks=(task,)))
+    believed = NoisyCosts(msgspec.structs.replace(world, tasks=(task,)))
     mean = exactly(mean_tokens, "tokens", Origin.MEASURED)
     yield from best_in(
         lambda part: believed.problem(part, {task.id: mean}, [task.id]), cluster, parts[task.id]

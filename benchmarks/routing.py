@@ -4,7 +4,7 @@
     python benchmarks/routing.py                            # docs/routing.md
 
 Rules × mixes of replicas × worlds × seeds, paired: all rules of a seed meet the same trajectories. The law
-of outcomes was committed before any rule was run on it (planner/simulate/outcomes.py).
+of outcomes was committed before any rule was run on it (planner/simulate/work.py).
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import mean
@@ -20,13 +19,13 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from msgspec.structs import replace
 from routing_cases import COSTS, FOLDER, WORLDS, Case, Mix, every_case, promised, world_of
 from routing_page import page
+from routing_rules import RoutedDealer, routed_by
 
 from libra_plan.planner.problem import IncumbentTask
 from libra_plan.planner.simulate.engine import Engine
-from libra_plan.planner.simulate.fixed import Fixed, hold
+from libra_plan.planner.simulate.policy import FixedPlacement, hold
 from libra_plan.planner.simulate.world import World
 
 RESULTS = FOLDER / "results.json"
@@ -44,16 +43,19 @@ def placed(world: World, mix: Mix) -> IncumbentTask:
 
 def run(case: Case, seeds: int) -> dict[str, Any]:
     """Run a case with every seed."""
-    world = replace(case.world, tasks=(replace(case.world.tasks[0], routing=case.routing),))
+    world = case.world
     found: dict[str, list[float]] = {"tokens_per_s": [], "step_s": [], "right": [], "moved": []}
     for seed in range(seeds):
-        engine = Engine(world, Fixed(placed(world, case.mix)), seed, False, time.perf_counter)
+        engine = Engine(
+            world, FixedPlacement(placed(world, case.mix)), seed, dealer_of=routed_by(case.routing)
+        )
         steps = engine.run(None).steps
         skipped = FIRST_STEPS if case.mode == "stream" else 0
         begun = steps[skipped - 1].at_s if skipped else 0.0
         seconds = steps[-1].at_s - begun
-        router = engine.runs[world.tasks[0].id].dealer.router
-        assert router is not None
+        dealer = engine.runs[world.tasks[0].id].dealer
+        assert isinstance(dealer, RoutedDealer)
+        router = dealer.router
         found["tokens_per_s"].append(sum(step.tokens for step in steps[skipped:]) / seconds)
         found["step_s"].append(seconds / len(steps[skipped:]))
         found["right"].append(router.routed.right / router.routed.ended)

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import numpy as np
 from msgspec.structs import replace
+from routing_rules import Bucket, Routing
 
 from libra_plan.models.lengths import IntArray, sample_lengths
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.rollout.admission import Admission
 from libra_plan.models.rollout.makespan import Trajectories
 from libra_plan.models.rollout.mixed import MixedRollout, ReplicaKind, mixed_rollout
-from libra_plan.planner.simulate.outcomes import read_tokens, turns_of
-from libra_plan.planner.simulate.routers import Bucket, Routing
+from libra_plan.planner.simulate.work import read_tokens, turn_counts
 from libra_plan.planner.simulate.world import DecodeCosts, Training, World, WorldTask, read_world
 
 FOLDER = Path(__file__).parent / "routing"
@@ -170,7 +170,7 @@ def planned(
     whole = sample_lengths(law, task.samples).tokens
     read = read_tokens(whole)
     prompts = np.random.default_rng(0).permutation(sample_lengths(task.prompts, task.samples).tokens) + read
-    turns = round(float(turns_of(task.outcomes, whole, task.turns).mean()))
+    turns = round(float(turn_counts(task.outcomes, whole, task.turns).mean()))
     work = Trajectories(prompts, whole - read, turns, task.tools.mean_s)
     kinds = [
         ReplicaKind(

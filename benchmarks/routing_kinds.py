@@ -7,7 +7,8 @@ from statistics import NormalDist
 
 import numpy as np
 
-from libra_plan.planner.simulate.outcomes import BRIEF_TOKENS, FAILING_TOKENS, SIGNS, Outcomes
+from libra_plan.planner.simulate.work import BRIEF_TOKENS, FAILING_TOKENS, SIGNS
+from libra_plan.planner.simulate.world import Outcomes
 from libra_plan.profiles.schema_workload import LogNormal
 
 __all__ = ["what_can_be_told"]

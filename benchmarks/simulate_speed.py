@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from libra_plan.planner.simulate.engine import simulate
+from libra_plan.planner.simulate.engine import run_world
 from libra_plan.planner.simulate.policies import make_policy
 from libra_plan.planner.simulate.world import World, read_world, shipped_worlds
 
@@ -34,7 +34,7 @@ def main() -> None:
 def measure(world: World, policy: str) -> dict[str, object]:
     """Run a world once, seed 0, and time it."""
     begun = time.process_time()
-    record = simulate(world, make_policy(policy), 0, clock=time.process_time)
+    record = run_world(world, make_policy(policy), 0, clock=time.process_time)
     return {
         "world": world.id,
         "gpus": world.site.gpus,

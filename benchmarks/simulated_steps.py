@@ -10,13 +10,12 @@ import numpy as np
 
 from libra_plan.planner.configurations.phases import coupled_time_s
 from libra_plan.planner.problem import Coupling, CouplingKind
-from libra_plan.planner.simulate.engine import simulate
-from libra_plan.planner.simulate.fixed import Fixed, hold
-from libra_plan.planner.simulate.record import Record
-from libra_plan.planner.simulate.stages import (
+from libra_plan.planner.simulate.engine import run_world
+from libra_plan.planner.simulate.policy import FixedPlacement, hold
+from libra_plan.planner.simulate.record import RunRecord
+from libra_plan.planner.simulate.stage_times import (
     expected_step_lengths,
     rollout_closed_s,
-    scoring_closed_s,
     stream_closed,
     train_closed_s,
 )
@@ -85,7 +84,7 @@ def closed_s(case: Case) -> dict[str, float]:
             found[role] = train_closed_s(costs.train, lengths, len(sizes))
         else:
             scoring = next(each for each in costs.scoring if each.id == role)
-            found[role] = scoring_closed_s(scoring.per_token_s, lengths, len(sizes))
+            found[role] = scoring.per_token_s * float(lengths.sum()) / len(sizes)
     apart = costs.sync_s if "rollout" in found and "train" in found else 0.0
     if case.shared and len(found) > 1:
         step = sum(found.values()) + costs.wake_s * len(found)
@@ -111,7 +110,7 @@ def engine_s(case: Case) -> dict[str, float]:
 
 def _one_run(case: Case, seed: int) -> dict[str, float]:
     held = hold(case.world, case.task.id, shared=case.shared, **case.sizes)
-    record = simulate(case.world, Fixed(held), seed, keep_stages=True)
+    record = run_world(case.world, FixedPlacement(held), seed, keep_stages=True)
     found = {
         role: float(np.mean([row.seconds for row in record.stages if row.role == role][-_STEPS + _WARM_UP :]))
         for role in case.sizes
@@ -125,7 +124,7 @@ def _one_run(case: Case, seed: int) -> dict[str, float]:
     return {**found, "step": (ends[-1] - ends[_WARM_UP - 1]) / (len(ends) - _WARM_UP)}
 
 
-def _rollout_s(case: Case, record: Record) -> float:
+def _rollout_s(case: Case, record: RunRecord) -> float:
     """Give what was before the first other stage of a step."""
     first = min((row.begun_s for row in record.stages if row.role != "rollout"), default=record.steps[0].at_s)
     wakes = 2 if case.shared and len(case.sizes) > 1 else 0

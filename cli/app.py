@@ -23,7 +23,7 @@ from libra_plan.cli import (
     render,
     replan_verbs,
     schema_verb,  # noqa: F401
-    simulate_verb,
+    simulate_verb,  # noqa: F401
     task_verbs,
     throughput_verbs,
 )
@@ -45,7 +45,6 @@ replan_verbs.register(app)
 throughput_verbs.register(app)
 batch_verb.register(app)
 doctor_verb.register(app)
-simulate_verb.register(app)
 app.add_typer(profile_verbs.app, name="profile")
 app.add_typer(task_verbs.app, name="task")
 

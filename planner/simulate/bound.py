@@ -1,9 +1,10 @@
 """What no policy can exceed in a world under a seed: proven, whatever it knows and however it moves.
 
-The figure is `weighted` of `report.py`: Σ v over steps done, v = weight · fair-share seconds of the step ÷
-seconds of the world. Let a run do n_t steps of each task t. `bound_work.py` shows that at any prices
-λ, ν_t, μ_t ≥ 0 its steps cost C_t(n_t) at least, while what they can take is limited: GPUs that work give G·T
-GPU-seconds less failures, and each line of a task has the T_t seconds that it is there. So
+The figure is `weighted` of `figures.py`: Σ v over steps done, v = weight · fair-share seconds of the step ÷
+seconds of the world. Let a run do n_t steps of each task t. At any prices λ, ν_t, μ_t ≥ 0 of a GPU-second, of
+a second of the task's rollouts and of its training, these steps cost C_t(n_t) at least, while what they can
+take is limited: GPUs that work give G·T GPU-seconds less failures, and each line of a task has the T_t
+seconds that it is there. So
 
     Σ v ≤ λ·GPU-seconds + Σ_t [(ν_t + μ_t)·T_t + max over n of (V_t(n) − C_t(n))].
 
@@ -13,22 +14,39 @@ in their own order: their n steps train n·S of the first (n + 1 + η)·S, and t
 taken off. What is left out could only take more: moves, GPUs that are held and idle, waits for CPU workers.
 Where more than a million trajectories would have to be drawn, later steps are counted by the mean and eight
 standard deviations of those before: the bound then holds but for such luck.
+
+Every step costs at least this, in any form that the engine simulates:
+
+- *Decoding.* A decode step of B trajectories with contexts that sum to C takes τ = F + p·B + q·C seconds of
+  tp GPUs, and as much of each of the B trajectories. At λ a GPU-second and β a second of a trajectory it
+  costs (λ·tp + Σβ)·τ ≥ [λ·tp·F + Σβ·p·B] + λ·tp·p·B + Σβ·F + q·Σ c·(λ·tp + β), with the context c of each.
+  The bracket is at least the sum, over those that run, of the least over b in 1 … slots of λ·tp·F/b + β·p·b;
+  and, since they hold Σ final ≤ room, at least that of λ·tp·F·final/room + β·p. Either way the cost is a sum
+  over trajectories, and each has its cheapest tp: no dealing and no mix of replicas does better. Where
+  trajectories may move (`elastic`), each token has its cheapest tp: the least of lines in the context is
+  concave, so that its mean over a trajectory is at least that of its two ends. What tools return is counted
+  in what must be held, and else left out.
+- *The line of the rollouts.* Where a step is generated before the next begins it takes as long as each of its
+  trajectories, and so as any mean of them: a second of the line at ν is β = ν·w of each, with weights w that
+  sum to 1; long ones get more, as w ~ tokens to the power `tail`. In a stream no more than M run at once, so
+  their seconds sum to M × the time of the line at most, and β = ν/M.
+- *Training.* m replicas with the stragglers' factors f₁ … f_m of the step, as they are drawn, share the work
+  W in no less than W ÷ Σ 1/f seconds, on all of their GPUs.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from libra_plan.models.lengths import FloatArray
-from libra_plan.planner.simulate.bound_work import Draws, Floor, Prices
-from libra_plan.planner.simulate.failing import failures_of
-from libra_plan.planner.simulate.report import References
-from libra_plan.planner.simulate.work import Work
-from libra_plan.planner.simulate.world import World, WorldTask
+from libra_plan.planner.simulate.figures import References
+from libra_plan.planner.simulate.work import DrawnWork, draw_failures, log_normal, random_stream
+from libra_plan.planner.simulate.world import DecodeCosts, World, WorldTask
 
 __all__ = ["upper_bound"]
 
@@ -36,28 +54,43 @@ _SAMPLED = 8
 _CHUNK = 16
 _MOST_STEPS = 1_000_000
 _MOST_DRAWN = 1_000_000
-_UNIT = (Prices(1.0, 0.0, 0.0), Prices(0.0, 1.0, 0.0, 8.0), Prices(0.0, 0.0, 1.0))
+
+
+@dataclass(frozen=True)
+class _LinePrices:
+    """What a GPU-second costs, and a second of a task's rollouts and of its training.
+
+    `tail`: how much more of the rollouts' price long trajectories get than short ones.
+    """
+
+    gpu: float
+    rollout: float
+    train: float
+    tail: float = 0.0
+
+
+_UNIT = (_LinePrices(1.0, 0.0, 0.0), _LinePrices(0.0, 1.0, 0.0, 8.0), _LinePrices(0.0, 0.0, 1.0))
 
 
 def upper_bound(world: World, seed: int, references: References) -> float:
-    """Give weighted fair shares per second that no run of this world under this seed exceeds."""
+    """Return weighted fair shares per second that no run of this world under this seed exceeds."""
     seconds = world.hours * 3600.0
-    lost = sum(min(at + repair, seconds) - at for _, at, repair in failures_of(world, seed) if at < seconds)
+    lost = sum(min(at + repair, seconds) - at for _, at, repair in draw_failures(world, seed) if at < seconds)
     able = world.site.gpus * seconds - lost
-    tasks = [_Task.of(world, task, seed, able, references) for task in world.tasks]
+    tasks = [_Floor(world, task, seed, able, references) for task in world.tasks]
     present = [task for task in tasks if task.seconds > 0.0]
     start = sum(task.spec.weight for task in present) / able
     price = _least(lambda gpu: gpu * able + sum(task.guess(gpu)[0] for task in present), start, 0.1)
     prices = [task.guess(price)[1] for task in present]
     paid = price * able + sum(task.paid(own) for task, own in zip(present, prices, strict=True))
-    counts = [task.counted(own) for task, own in zip(present, prices, strict=True)]
+    counts = [_Count(task, own) for task, own in zip(present, prices, strict=True)]
     # all costs grow in proportion to the prices: the best proportion needs no step counted again
     factor = _least(lambda f: f * paid + sum(count.most(f) for count in counts), 1.0, 2e-3)
     return factor * paid + sum(count.most(factor) for count in counts)
 
 
 def _least(total: Callable[[float], float], start: float, within: float) -> float:
-    """Find the price with the least total, not too far from a start."""
+    """Return the price with the least total, not too far from a start."""
     from scipy.optimize import minimize_scalar
 
     low, high = math.log(start) - 6.0, math.log(start) + 4.0
@@ -68,175 +101,248 @@ def _least(total: Callable[[float], float], start: float, within: float) -> floa
 
 
 @dataclass(frozen=True)
-class _Sample:
-    """A few steps that stand for `each` steps beside them."""
+class _Draws:
+    """The trajectories of a step as drawn: tokens, seconds of tool calls; and stragglers' factors.
 
-    draws: tuple[Draws, ...]
-    values: FloatArray
-    each: float
+    `read` are the tokens that tools return.
+    """
+
+    prompts: FloatArray
+    responses: FloatArray
+    calls_s: FloatArray
+    read: FloatArray
+    slower: FloatArray
+
+    @cached_property
+    def finals(self) -> FloatArray:
+        """Return the tokens of whole sequences."""
+        return self.prompts + self.responses + self.read
 
 
-@dataclass(frozen=True)
-class _Task:
-    """One task under one seed, and what it can take: GPU-seconds of the cluster and seconds of its own."""
+class _Floor:
+    """The least that a task's steps cost under one seed, and what the task can take.
 
-    spec: WorldTask
-    floor: Floor
-    work: Work
-    able: float
-    seconds: float
-    value: Callable[[int], float]
-    sample: _Sample
+    `by_room` lists the tp whose decode steps are counted by KV cache, and not by slots: either is a bound,
+    but trajectories that run together must be counted alike. `sample` are a few steps, each of which stands
+    for `each` steps beside it.
+    """
 
-    @staticmethod
-    def of(world: World, spec: WorldTask, seed: int, able: float, references: References) -> _Task:
-        """Set a task up, with a sample of the steps that it could do."""
-        whole = world.hours * 3600.0
+    def __init__(self, world: World, spec: WorldTask, seed: int, able: float, references: References) -> None:
+        self.spec, self.seed, self.references = spec, seed, references
+        self.whole_s = world.hours * 3600.0
+        self.seconds = max(0.0, self.whole_s - spec.arrives_s)
+        self.limits = (able, self.seconds, self.seconds)
+        self.most_gpus = min(world.site.gpus, spec.max_gpus or world.site.gpus)
+        self.overlaps = spec.coupling == "async"
+        self.streams = self.overlaps and spec.rollouts == "stream"
+        self.work = DrawnWork(spec, seed)
+        first = self.draws(0)
+        usual = float((first.responses * first.finals).sum()) / float(first.responses.sum())
+        by_room = (each.tp for each in spec.costs.decode if usual * each.max_sequences > each.kv_tokens)
+        self.by_room = frozenset(by_room)
+        self.sample, self.values, self.each = self._sampled()
 
-        def value(step: int) -> float:
-            return spec.weight * references.step_s(spec.id, spec.responses.mean_at(step)) / whole
+    def value(self, step: int) -> float:
+        """Return what a step is worth."""
+        mean = self.spec.responses.mean_at(step)
+        return self.spec.weight * self.references.step_s(self.spec.id, mean) / self.whole_s
 
-        floor, work = Floor(spec, seed, world.site.gpus), Work(spec, seed)
-        floor = floor.counted(floor.draws(work, 0))
-        sample = _Sample((), np.zeros(0), 1.0)
-        made = _Task(spec, floor, work, able, max(0.0, whole - spec.arrives_s), value, sample)
-        return replace(made, sample=made._sampled())
+    def draws(self, step: int) -> _Draws:
+        """Draw a step as the engine does, without making trajectories of it."""
+        drawn, train = self.work.lengths(step), self.spec.costs.train
+        most = 1 if train is None else max(1, self.most_gpus // train.gpus)
+        rng = random_stream(self.seed, "train", self.spec.id, step)
+        slower = log_normal(rng, 0.0, 0.0 if train is None else train.straggler_sigma, most)
+        calls = np.zeros(len(drawn.prompts)) if drawn.calls_s is None else drawn.calls_s.sum(axis=1)
+        prompts, responses, read = (
+            each.astype(float) for each in (drawn.prompts, drawn.responses, drawn.read)
+        )
+        return _Draws(prompts, responses, calls, read, slower)
 
-    @property
-    def limits(self) -> tuple[float, float, float]:
-        """Give the GPU-seconds, the seconds of rollouts and those of training that there are."""
-        return self.able, self.seconds, self.seconds
-
-    def _sampled(self) -> _Sample:
+    def _sampled(self) -> tuple[list[_Draws], FloatArray, float]:
         """Sample the steps up to about as many as could be done."""
         most = 64
         while True:
-            at = np.linspace(0, most - 1, _SAMPLED).astype(int)
-            draws = tuple(self.floor.draws(self.work, int(k)) for k in at)
-            used = [
-                sum(self.floor.of_step(d, unit) for d in draws) / limit
+            at = np.linspace(0, most - 1, _SAMPLED).astype(int).tolist()
+            draws, each = [self.draws(step) for step in at], most / _SAMPLED
+            used = (
+                sum(self.of_steps(draws, unit)) / limit
                 for unit, limit in zip(_UNIT, self.limits, strict=True)
                 if limit
-            ]
-            each = most / _SAMPLED
-            share = max(used, default=math.inf) * each
-            if share >= 1.0 or most >= (self.spec.steps or _MOST_STEPS):
-                break
+            )
+            if max(used, default=math.inf) * each >= 1.0 or most >= (self.spec.steps or _MOST_STEPS):
+                return draws, np.array([self.value(step) for step in at]), each
             most = min(2 * most, self.spec.steps or _MOST_STEPS)
-        return _Sample(draws, np.array([self.value(int(k)) for k in at]), each)
 
     # ------------------------------------------------------------ prices
 
-    def guess(self, gpu: float) -> tuple[float, Prices]:
+    def guess(self, gpu: float) -> tuple[float, _LinePrices]:
         """Find prices of the task's time at a price of GPUs, by the sample; and about what they come to."""
         from scipy.optimize import minimize
 
-        scale = float(self.sample.values.sum() * self.sample.each) / max(self.seconds, 1.0)
+        scale = float(self.values.sum() * self.each) / max(self.seconds, 1.0)
 
-        def prices(x: FloatArray) -> Prices:
+        def prices(x: FloatArray) -> _LinePrices:
             line = scale * math.exp(min(x[0], 20.0))
-            other = scale * math.exp(min(x[1], 20.0)) if self.floor.overlaps else line
-            return Prices(gpu, line, other, min(max(x[2], 0.0), 30.0))
+            other = scale * math.exp(min(x[1], 20.0)) if self.overlaps else line
+            return _LinePrices(gpu, line, other, min(max(x[2], 0.0), 30.0))
 
-        found = minimize(  # type: ignore[call-overload]  # the stubs know no options of one method
-            lambda x: self._about(prices(x)),
+        def about(x: FloatArray) -> float:
+            gains = np.cumsum((self.values - self.of_steps(self.sample, prices(x))) * self.each)
+            return max(0.0, float(gains.max())) + self.paid(prices(x))
+
+        found = minimize(
+            about,
             [-1.0, -1.0, 3.0],
             method="Nelder-Mead",
             options={"maxfev": 50, "xatol": 0.02, "fatol": 1e-4 * scale},
         )
         return float(found.fun), prices(found.x)
 
-    def _about(self, prices: Prices) -> float:
-        own = self.floor.of_steps(self.sample.draws, prices)
-        gains = np.cumsum((self.sample.values - own) * self.sample.each)
-        return max(0.0, float(gains.max())) + self.paid(prices)
+    def paid(self, prices: _LinePrices) -> float:
+        """Return what its time is worth at these prices."""
+        return (prices.rollout + prices.train if self.overlaps else prices.train) * self.seconds
 
-    def paid(self, prices: Prices) -> float:
-        """Give what its time is worth at these prices."""
-        lines = prices.rollout + prices.train if self.floor.overlaps else prices.train
-        return lines * self.seconds
+    # ------------------------------------------------------------ costs of steps
 
-    # ------------------------------------------------------------ the bound
+    def of_steps(self, steps: Sequence[_Draws], prices: _LinePrices) -> FloatArray:
+        """Return the least costs of steps that are each generated, scored and trained on for themselves."""
+        return np.array([self._of_step(draws, prices) for draws in steps])
 
-    def counted(self, prices: Prices) -> _Count:
-        """Count every step that could be done at these prices."""
-        count = _Streamed(self, prices) if self.floor.streams else _Count(self, prices)
-        while count.more():
-            pass
-        return count
+    def _of_step(self, draws: _Draws, prices: _LinePrices) -> float:
+        costs, total, tokens = self.spec.costs, self.once(prices), float(draws.finals.sum())
+        for scoring in costs.scoring:
+            line = 0.0 if self.overlaps else prices.train / max(1, self.most_gpus // scoring.gpus)
+            total += (prices.gpu * scoring.gpus + line) * scoring.per_token_s * tokens
+        if costs.train is not None:
+            count = np.arange(1, len(draws.slower) + 1)
+            seconds = float(self.train_work(draws).sum()) / np.cumsum(1.0 / draws.slower)
+            seconds = seconds + np.where(count > 1, costs.train.all_reduce_s, 0.0)
+            total += float(((prices.gpu * costs.train.gpus * count + prices.train) * seconds).min())
+        return total + (float(self.of_trajectories(draws, prices).sum()) if costs.decode else 0.0)
+
+    def once(self, prices: _LinePrices) -> float:
+        """Return what each step costs beside its stages: the hand-over of weights, or waking up."""
+        costs, ways = self.spec.costs, []
+        if "separate" in self.spec.arrangements:
+            ways.append(costs.sync_s if costs.decode and costs.train else 0.0)
+        if "colocated" in self.spec.arrangements:
+            ways.append(costs.wake_s * len(self.spec.roles) if len(self.spec.roles) > 1 else 0.0)
+        return prices.train * min(ways, default=0.0)
+
+    def of_trajectories(self, draws: _Draws, prices: _LinePrices) -> FloatArray:
+        """Return the least cost of generating each trajectory of a step, at its cheapest tp."""
+        if self.streams:
+            in_flight = self.spec.samples * (1 + self.spec.staleness)
+            beta = np.full(len(draws.responses), prices.rollout / in_flight)
+        else:
+            own = (draws.responses / draws.responses.max()) ** prices.tail
+            beta = prices.rollout * own / own.sum()
+        every, begin, end = self.spec.costs.decode, draws.prompts, draws.prompts + draws.responses
+
+        def decoded(contexts: FloatArray) -> list[FloatArray]:
+            return [self._decoded(draws, each, prices.gpu, beta, contexts) for each in every]
+
+        prefilled = [begin * each.prefill_s_per_token * (prices.gpu * each.tp + beta) for each in every]
+        if self.spec.elastic is None:
+            least = np.min(np.add(decoded((begin + end) / 2.0), prefilled), axis=0)
+        else:
+            ends = np.min(decoded(begin), axis=0) + np.min(decoded(end), axis=0)
+            least = ends / 2.0 + np.min(prefilled, axis=0)
+        found: FloatArray = least + draws.calls_s * beta
+        return found
+
+    def _decoded(
+        self, draws: _Draws, costs: DecodeCosts, gpu: float, beta: FloatArray, contexts: FloatArray
+    ) -> FloatArray:
+        """Return the least cost of the tokens of each trajectory, at such a context on average."""
+        tokens, replica = draws.responses, gpu * costs.tp
+        fixed, each = replica * costs.fixed_s, beta * costs.per_sequence_s
+        if costs.tp in self.by_room:
+            bracket = fixed * draws.finals / costs.kv_tokens + each
+        else:
+            best = np.clip(np.sqrt(fixed / np.maximum(each, 1e-300)), 1.0, costs.max_sequences)
+            bracket = fixed / best + each * best
+        found: FloatArray = tokens * (
+            bracket + replica * costs.per_sequence_s + beta * costs.fixed_s
+        ) + tokens * contexts * costs.per_token_s * (replica + beta)
+        return found
+
+    def train_work(self, draws: _Draws) -> FloatArray:
+        """Return the seconds of each sequence on one training replica that is no straggler."""
+        train, tokens = self.spec.costs.train, draws.finals
+        if train is None:
+            return np.zeros(len(tokens))
+        batches = np.minimum(tokens / train.micro_batch_tokens, 1.0)
+        found: FloatArray = (
+            train.fixed_s * batches + train.per_token_s * tokens + train.per_square_s * tokens**2
+        )
+        return found
+
+    def train_price(self, draws: _Draws, prices: _LinePrices) -> float:
+        """Return the least cost of a second of training work at this step, whatever it is."""
+        train = self.spec.costs.train
+        if train is None:
+            return 0.0
+        held = prices.gpu * train.gpus * np.arange(1, len(draws.slower) + 1) + prices.train
+        return float((held / np.cumsum(1.0 / draws.slower)).min())
 
 
 class _Count:
-    """Counts the steps of a serial task in stretches that grow, with what they bring and cost."""
+    """What the first n steps of a task bring and cost at least, for every n that can be done.
 
-    def __init__(self, task: _Task, prices: Prices) -> None:
+    Steps are counted in stretches that grow. Those of a stream are counted by trajectory, since n steps
+    train n·S of the trajectories drawn so far.
+    """
+
+    def __init__(self, task: _Floor, prices: _LinePrices) -> None:
         self.task, self.every = task, (prices, *_UNIT)
         self.values, self.counted, self.left = [0.0], 0, 0.0
         self.costs: list[list[float]] = [[] for _ in self.every]
+        self.generated: list[list[FloatArray]] = [[] for _ in self.every]
+        self.trained: list[FloatArray] = []
         self.brought, self.spent = np.zeros(1), np.zeros(1)
+        while self._more():
+            pass
 
-    def more(self) -> bool:
+    def _more(self) -> bool:
         """Count some steps more; False when no more could be done."""
-        begun = len(self.values) - 1
+        task, begun = self.task, len(self.values) - 1
         for step in range(begun, begun + max(_CHUNK, begun // 4)):
-            draws = self.task.floor.draws(self.task.work, step)
-            self.values.append(self.values[-1] + self.task.value(step))
-            self.draw(step, draws)
-        sums, most = self.sums(), self.task.spec.steps or _MOST_STEPS
+            self.values.append(self.values[-1] + task.value(step))
+            self._add(task.draws(step))
+        sums = self._streamed() if task.streams else [np.cumsum(own) for own in self.costs]
+        most = task.spec.steps or _MOST_STEPS
         steps = np.arange(self.counted + 1, len(sums[0]) + 1)
         can = steps <= most
-        for own, limit in zip(sums[1:], self.task.limits, strict=True):
-            can &= own[self.counted :] <= limit
+        for used, limit in zip(sums[1:], task.limits, strict=True):
+            can &= used[self.counted :] <= limit
         steps = steps if can.all() else steps[: int(np.argmin(can))]
         self.brought = np.append(self.brought, np.array(self.values)[steps])
         self.spent = np.append(self.spent, sums[0][steps - 1])
         self.counted = len(sums[0])
-        if can.all() and len(self.values) * self.task.spec.samples > _MOST_DRAWN:
-            used = max(float(own[-1]) / limit for own, limit in zip(sums[1:], self.task.limits, strict=True))
-            self.left = 1.05 * min(self.counted / used, float(most)) - self.counted
+        if can.all() and len(self.values) * task.spec.samples > _MOST_DRAWN:
+            share = max(float(own[-1]) / limit for own, limit in zip(sums[1:], task.limits, strict=True))
+            self.left = 1.05 * min(self.counted / share, float(most)) - self.counted
             return False
         return bool(can.all())
 
-    def most(self, factor: float) -> float:
-        """Give the most that steps bring more than they cost, at prices greater by a factor."""
-        gains = self.brought - factor * self.spent
-        best = float(gains.max())
-        if self.left <= 0.0:
-            return best
-        each = np.diff(gains)[len(gains) // 2 :]
-        lucky = 8.0 * float(each.std()) * (math.sqrt(self.left) + self.left / math.sqrt(len(each)))
-        return max(best, float(gains[-1]) + max(0.0, float(each.mean()) * self.left + lucky))
-
-    def draw(self, step: int, draws: Draws) -> None:
-        """Count what a step costs."""
-        for own, prices in zip(self.costs, self.every, strict=True):
-            own.append(self.task.floor.of_step(draws, prices))
-
-    def sums(self) -> list[FloatArray]:
-        """Give, at every price, the least cost of 1, 2, … steps."""
-        return [np.cumsum(own) for own in self.costs]
-
-
-class _Streamed(_Count):
-    """Counts the steps of an async task: n of them train n·S of the trajectories drawn so far."""
-
-    def __init__(self, task: _Task, prices: Prices) -> None:
-        super().__init__(task, prices)
-        self.generated: list[list[FloatArray]] = [[] for _ in self.every]
-        self.trained: list[FloatArray] = []
-
-    def draw(self, step: int, draws: Draws) -> None:
-        """Keep what each trajectory costs; `costs` has the price of a second of training at this step."""
-        floor, spec = self.task.floor, self.task.spec
-        scoring = sum(each.per_token_s * each.gpus for each in spec.costs.scoring)
-        self.trained.append(floor.train_work(draws))
+    def _add(self, draws: _Draws) -> None:
+        """Count what a step costs at each of the prices."""
+        task = self.task
+        if not task.streams:
+            for costs, prices in zip(self.costs, self.every, strict=True):
+                costs.append(float(task.of_steps([draws], prices)[0]))
+            return
+        scoring = sum(each.per_token_s * each.gpus for each in task.spec.costs.scoring)
+        self.trained.append(task.train_work(draws))
         for at, prices in enumerate(self.every):
-            own = floor.of_trajectories(draws, prices) + prices.gpu * scoring * draws.finals
+            own = task.of_trajectories(draws, prices) + prices.gpu * scoring * draws.finals
             self.generated[at].append(own)
-            self.costs[at].append(floor.train_price(draws, prices))
+            self.costs[at].append(task.train_price(draws, prices))
 
-    def sums(self) -> list[FloatArray]:
-        """Give the least costs, the costliest trajectories that may be left over taken off.
+    def _streamed(self) -> list[FloatArray]:
+        """Return the least costs, the costliest trajectories that may be left over taken off.
 
         Of the work of training no step has more than the S longest sequences; so the least that it costs
         is that of the steps at which it is cheapest, filled with as much.
@@ -252,9 +358,19 @@ class _Streamed(_Count):
         for at, prices in enumerate(self.every):
             cheapest = float(np.sort(self.costs[at])[:filled].mean())
             own = np.array(self.generated[at]) + cheapest * trained
-            once = self.task.floor.once(prices) * np.arange(1, len(least) + 1)
+            once = self.task.once(prices) * np.arange(1, len(least) + 1)
             found.append(_less_top(own, ahead * samples)[ahead:] + once)
         return found
+
+    def most(self, factor: float) -> float:
+        """Return the most that steps bring more than they cost, at prices greater by a factor."""
+        gains = self.brought - factor * self.spent
+        best = float(gains.max())
+        if self.left <= 0.0:
+            return best
+        each = np.diff(gains)[len(gains) // 2 :]
+        lucky = 8.0 * float(each.std()) * (math.sqrt(self.left) + self.left / math.sqrt(len(each)))
+        return max(best, float(gains[-1]) + max(0.0, float(each.mean()) * self.left + lucky))
 
 
 def _top(costs: FloatArray, count: int) -> float:
@@ -263,6 +379,6 @@ def _top(costs: FloatArray, count: int) -> float:
 
 
 def _less_top(costs: FloatArray, count: int) -> FloatArray:
-    """Give the sums of the first steps' costs without the largest of all."""
+    """Return the sums of the first steps' costs without the largest of all."""
     found: FloatArray = np.maximum(np.cumsum(costs.sum(axis=1)) - _top(costs, count), 0.0)
     return found

@@ -77,7 +77,7 @@ def _pairs(role: IncumbentRole) -> list[tuple[Layout, Gpus]]:
 
 
 def _made(role: IncumbentRole, pairs: Iterable[tuple[Layout, Gpus]]) -> IncumbentRole:
-    """Give a role with these replicas; layouts are told apart only where they differ."""
+    """Return a role with these replicas; layouts are told apart only where they differ."""
     found = list(pairs)
     layouts = tuple(layout for layout, _ in found)
     mix = layouts if len(set(layouts)) > 1 else ()

@@ -15,52 +15,60 @@ import numpy as np
 
 from libra_plan.models.topology import Cluster, GpuId
 from libra_plan.planner.problem import IncumbentRole, IncumbentTask
-from libra_plan.planner.simulate.failing import failures_of
 from libra_plan.planner.simulate.moves import Moves
-from libra_plan.planner.simulate.noisy_cost_model import Believed, world_cluster
-from libra_plan.planner.simulate.policy import Policy, TaskView, View
-from libra_plan.planner.simulate.record import Held, Record, RolloutSeen, StageDone, StepDone
-from libra_plan.planner.simulate.replica import Replica
-from libra_plan.planner.simulate.task_run import TaskRun
-from libra_plan.planner.simulate.work import stream
-from libra_plan.planner.simulate.world import World
+from libra_plan.planner.simulate.noisy_cost_model import NoisyCosts
+from libra_plan.planner.simulate.policy import AllocationPolicy, TaskView, View
+from libra_plan.planner.simulate.record import PlacedSpan, RolloutSeen, RunRecord, StageDone, StepDone
+from libra_plan.planner.simulate.replica import Dealer, Replica
+from libra_plan.planner.simulate.task import TaskRun
+from libra_plan.planner.simulate.work import DrawnWork, draw_failures, random_stream
+from libra_plan.planner.simulate.world import World, WorldTask, world_cluster
 
-__all__ = ["Engine", "simulate"]
+__all__ = ["Engine", "run_world"]
 
 
-def simulate(
+def run_world(
     world: World,
-    policy: Policy,
+    policy: AllocationPolicy,
     seed: int,
     *,
     keep_stages: bool = False,
     progress: Callable[[float], None] | None = None,
     clock: Callable[[], float] = time.perf_counter,
-) -> Record:
+) -> RunRecord:
     """Run a world under a policy to its end; the same seed draws the same work for every policy.
 
     `progress` is told the share that is done; `clock` times the policy's decisions.
     """
-    engine = Engine(world, policy, seed, keep_stages, clock)
-    return engine.run(progress)
+    return Engine(world, policy, seed, keep_stages=keep_stages, clock=clock).run(progress)
 
 
 class Engine:
-    """One run of a world."""
+    """One run of a world. `dealer_of` makes what assigns the trajectories of a task to replicas."""
 
     def __init__(
-        self, world: World, policy: Policy, seed: int, keep_stages: bool, clock: Callable[[], float]
+        self,
+        world: World,
+        policy: AllocationPolicy,
+        seed: int,
+        *,
+        keep_stages: bool = False,
+        clock: Callable[[], float] = time.perf_counter,
+        dealer_of: Callable[[WorldTask, DrawnWork], Dealer] = lambda spec, work: Dealer(spec),
     ) -> None:
         self.world, self.policy, self.seed, self.now = world, policy, seed, 0.0
         self.ends = world.hours * 3600.0
-        self.record = Record(
+        self.record = RunRecord(
             world.id, policy.name, seed, world.hours, world.site.gpus, keeps_stages=keep_stages
         )
         self.cluster, self.lost = world_cluster(world), frozenset[GpuId]()
-        self.runs = {task.id: TaskRun(task, seed, self) for task in world.tasks}
-        self.believed = Believed(world, stream(seed, "error"), policy.moves_free)
-        self.true = Believed(world, None, policy.moves_free)
-        self.moves = Moves(self, stream(seed, "switch"))
+        works = [DrawnWork(task, seed) for task in world.tasks]
+        self.runs = {
+            work.task.id: TaskRun(work.task, seed, self, work, dealer_of(work.task, work)) for work in works
+        }
+        self.believed = NoisyCosts(world, random_stream(seed, "error"), policy.moves_free)
+        self.true = NoisyCosts(world, None, policy.moves_free)
+        self.moves = Moves(self, random_stream(seed, "switch"))
         self._clock = clock
         self._heap: list[tuple[float, int, Callable[[], None] | tuple[TaskRun, Replica]]] = []
         self._order = count()
@@ -74,7 +82,7 @@ class Engine:
 
     # ------------------------------------------------------------ the loop
 
-    def run(self, progress: Callable[[float], None] | None = None) -> Record:
+    def run(self, progress: Callable[[float], None] | None = None) -> RunRecord:
         """Run to the end of the world, or until every task has done its steps."""
         for task in self.world.tasks:
             self.after(task.arrives_s, partial(self._arrive, task.id))
@@ -115,7 +123,7 @@ class Engine:
             heappush(self._heap, (at, next(self._order), (task, replica)))
 
     def _follow(self, at: float, task: TaskRun, replica: Replica) -> int:
-        """Let a replica go on until something else comes first; give the number of its events."""
+        """Run a replica until something else comes first; return the number of its events."""
         if at != replica.scheduled:
             return 0  # an earlier event was expected meanwhile
         replica.scheduled = math.inf
@@ -178,28 +186,28 @@ class Engine:
         self.record.held_gpu_s[name] += seconds * task.gpus
         replicas = tuple((role.role, tuple(map(len, role.replicas))) for role in task.placed.roles)
         roles = tuple((role, sum(sizes)) for role, sizes in replicas)
-        self.record.placements.append(Held(name, since, self.now, roles, replicas, _pools(task.placed)))
+        self.record.placements.append(PlacedSpan(name, since, self.now, roles, replicas, _pools(task.placed)))
         for each in task.replicas:
             busy = each.busy_until(self.now)
             self.record.busy_gpu_s[name, "rollout"] += min(busy - each.settled_s, seconds) * each.gpus
             each.settled_s = busy
 
     def hold(self, task: TaskRun) -> None:
-        """Count from now on what a task holds after an elastic change."""
+        """Start to count what a task holds after an elastic change."""
         name = task.spec.id
         self._held_since[name] = self.now
         for role in () if task.placed is None else task.placed.roles:
             self._busy_at_look[name, role.role] = self._busy_s(task, role.role)
 
     def _busy_s(self, task: TaskRun, role: str) -> float:
-        """Give the GPU-seconds that a role of a task has used so far."""
+        """Return the GPU-seconds that a role of a task has used so far."""
         now = self.record.busy_gpu_s[task.spec.id, role]
         if role == "rollout":
             now += sum((each.busy_s - each.settled_s) * each.gpus for each in task.replicas)
         return now
 
     def begin(self, task: TaskRun, placed: IncumbentTask) -> None:
-        """Let a task run on these GPUs."""
+        """Start a task on these GPUs."""
         self._held_since[task.spec.id] = self.now
         self.broken.pop(task.spec.id, None)
         task.begin(placed)
@@ -212,7 +220,7 @@ class Engine:
         self.after(0.0, lambda: self._decide(urgent=True))
 
     def _plan_failures(self) -> None:
-        for gpu, at, repair in failures_of(self.world, self.seed):
+        for gpu, at, repair in draw_failures(self.world, self.seed):
             self.after(at, partial(self._fail, gpu))
             self.after(at + repair, partial(self._repaired, gpu))
             self.record.failures.append((at, str(gpu), repair))
@@ -290,7 +298,7 @@ class Engine:
         )  # fmt: skip
 
     def _busy_since_look(self, run: TaskRun) -> dict[str, float]:
-        """Give the share of each role's GPU-seconds since the last look that were used."""
+        """Return the share of each role's GPU-seconds since the last look that were used."""
         name, found = run.spec.id, {}
         seconds = self.now - max(self._looked_s, self._held_since.get(name, self.now))
         for role in () if run.placed is None else run.placed.roles:

@@ -21,7 +21,7 @@ from libra_plan.planner.simulate.record import Change
 
 if TYPE_CHECKING:
     from libra_plan.planner.simulate.engine import Engine
-    from libra_plan.planner.simulate.task_run import TaskRun
+    from libra_plan.planner.simulate.task import TaskRun
 
 __all__ = ["Moves"]
 
@@ -43,7 +43,7 @@ class Moves:
 
     @property
     def under_way(self) -> bool:
-        """Tell whether tasks wait for others to give up GPUs."""
+        """Whether tasks wait for others to give up GPUs."""
         return bool(self._waits_for) or bool(self._starting)
 
     def start(self, wanted: tuple[IncumbentTask, ...]) -> None:
@@ -83,11 +83,11 @@ class Moves:
         return self._elastic[task].wanted if task in self._elastic else new.get(task)
 
     def _gives(self, task: str, now: IncumbentTask) -> bool:
-        """Tell whether a task must give up anything: one that only grows need not end its step."""
+        """Whether a task must give up anything: one that only grows need not end its step."""
         return task not in self._elastic or _places(self._elastic[task].stays) != _places(now)
 
     def drained(self, task: TaskRun) -> None:
-        """Hear that a task has ended its step."""
+        """Take the GPUs of a task that has ended its step."""
         self._give_up(task)
         if not self._waits_for:
             self._place()
@@ -113,7 +113,7 @@ class Moves:
         self._place()
 
     def failed(self, task: TaskRun) -> None:
-        """Hear that a task has lost a GPU, and stopped."""
+        """Forget the move of a task that lost a GPU, and stopped."""
         name = task.spec.id
         self._elastic.pop(name, None)
         self._before.setdefault(name, 0)
@@ -125,7 +125,7 @@ class Moves:
                 self._place()
 
     def left(self, task: TaskRun) -> None:
-        """Hear that a task has done all its steps."""
+        """Forget the move of a task that has done all its steps."""
         self._wanted.pop(task.spec.id, None)
         self._elastic.pop(task.spec.id, None)
         if task.spec.id in self._waits_for:
@@ -171,7 +171,7 @@ class Moves:
         self._ended()
 
     def _let_join(self, name: str, change: ElasticChange) -> None:
-        """Let replicas join one by one, while the others go on."""
+        """Start the replicas that join; each joins when it is ready, while the others go on."""
         engine, run = self.engine, self.engine.runs[name]
         before, longest = self._before.pop(name, run.gpus), 0.0
         trains = sum(len(r) for role in change.stays.roles if role.role == "train" for r in role.replicas)
@@ -203,7 +203,7 @@ class Moves:
     # ------------------------------------------------------------ what it costs
 
     def _joining_s(self, task: str, role: str, *, own: bool) -> tuple[float, float]:
-        """Give the seconds until a replica joins, and those that training then stands still."""
+        """Return the seconds until a replica joins, and those that training then stands still."""
         engine, spec = self.engine, self.engine.world.task_of[task]
         if engine.policy.moves_free or spec.elastic is None:
             return 0.0, 0.0
@@ -235,7 +235,7 @@ def _drawn(rng: np.random.Generator, spread: tuple[float, float, float]) -> floa
 
 
 def _places(held: IncumbentTask | None) -> frozenset[object]:
-    """Give which replicas of which roles are where, and who shares."""
+    """Return which replicas of which roles are where, and who shares."""
     if held is None:
         return frozenset()
     return frozenset((role.role, role.share_group, frozenset(role.placed)) for role in held.roles)

@@ -1,4 +1,4 @@
-"""What a planner is told of a world: a priced problem, by the closed forms, with the models' error in it."""
+"""A world's tasks as a planner prices them: by the closed forms, with the error of the models in it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.pricing.layout import replica_counts
-from libra_plan.models.quantities import Estimate, Origin
+from libra_plan.models.quantities import Estimate, Origin, rounded
 from libra_plan.models.rollout.streaming import Stream
 from libra_plan.models.topology import Cluster
 from libra_plan.planner.problem import (
@@ -23,31 +23,25 @@ from libra_plan.planner.problem import (
     StageOption,
     Task,
 )
-from libra_plan.planner.simulate.stages import (
+from libra_plan.planner.simulate.stage_times import (
     expected_step_lengths,
     rollout_closed_s,
-    scoring_closed_s,
     stream_closed,
     train_closed_s,
 )
-from libra_plan.planner.simulate.world import Elastic, World, WorldTask
-from libra_plan.planner.tables import TABLE_CLASS, table_cluster
+from libra_plan.planner.simulate.world import DecodeCosts, World, WorldTask
+from libra_plan.planner.tables import TABLE_CLASS
 
-__all__ = ["Believed", "elastic_switch_s", "expected_switch_s", "world_cluster"]
+__all__ = ["NoisyCosts"]
 
 _BUCKET = 0.02
-"""Lengths are priced at steps of so much of themselves: prices are kept, and looks stay quick."""
+"""Lengths are rounded to so much of themselves before they are priced, so that prices can be kept."""
 _SHARED = 0.9
 """Part of the variance of a model's error that all layouts of one role have in common."""
 
 
-def world_cluster(world: World) -> Cluster:
-    """Give the whole cluster of a world."""
-    return table_cluster(world.site.gpus, min(world.site.gpus_per_node, world.site.gpus))
-
-
-def expected_switch_s(world: World, task: WorldTask) -> float:
-    """Give the 90th percentile, about, of a move: slow start, slow save and load of the task's state."""
+def _switch_s(world: World, task: WorldTask) -> float:
+    """Return about the 90th percentile of a move: slow start, slow save and load of the task's state."""
     costs, switching = task.costs, world.switching
     start, save, load = switching.start_s, switching.save_gib_per_s, switching.load_gib_per_s
     slow_save, slow_load = (save[0] + save[1]) / 2.0, (load[0] + load[1]) / 2.0
@@ -55,16 +49,11 @@ def expected_switch_s(world: World, task: WorldTask) -> float:
     return (start[1] + start[2]) / 2.0 + costs.state_gib / slow_save + loading
 
 
-def elastic_switch_s(elastic: Elastic) -> tuple[float, float]:
-    """Give the seconds that a replica takes to join the rollout, and training."""
-    return elastic.to_rollout_s, elastic.snapshot_s + elastic.to_training_s
-
-
 @dataclass
-class Believed:
+class NoisyCosts:
     """Prices of a world's tasks as a planner believes them.
 
-    `rng` draws the models' error once; None: the costs are true. `moves_free`: a move costs nothing.
+    `rng` draws the error of the models once; None: the costs are true. `moves_free`: a move costs nothing.
     """
 
     world: World
@@ -78,9 +67,9 @@ class Believed:
         for task in self.world.tasks:
             for role in task.roles:
                 sizes = [each.tp for each in task.costs.decode] if role == "rollout" else [1]
-                common = 0.0 if self.rng is None else float(self.rng.normal())
+                common = 0.0 if self.rng is None else float(self.rng.standard_normal())
                 for size in sizes:
-                    own = 0.0 if self.rng is None else float(self.rng.normal())
+                    own = 0.0 if self.rng is None else float(self.rng.standard_normal())
                     drawn = math.sqrt(_SHARED) * common + math.sqrt(1.0 - _SHARED) * own
                     self._factors[task.id, role, size] = math.exp(sigma * drawn)
 
@@ -119,41 +108,35 @@ class Believed:
             float(task.samples),
             float(lengths.sum()),
             task.costs.sync_s if task.costs.decode and task.costs.train else 0.0,
-            0.0 if self.moves_free else expected_switch_s(self.world, task),
+            0.0 if self.moves_free else _switch_s(self.world, task),
             task.min_gpus,
             task.max_gpus,
         )
 
     def _role(self, task: WorldTask, role: str, mean_tokens: float) -> Role:
         if role == "rollout":
-            streams = task.coupling == "async" and task.rollouts == "stream"
-            options = tuple(
-                self._option(
-                    task,
-                    role,
-                    each.tp,
-                    count,
-                    each.tp,
-                    rollout_closed_s(task, each, mean_tokens, count, drains=not streams),
-                    stream_closed(task, each, mean_tokens, count) if streams else None,
-                )
-                for each in task.costs.decode
-                for count in self._counts(task, each.tp)
+            options = (
+                self._rollout(task, costs, count, mean_tokens)
+                for costs in task.costs.decode
+                for count in self._counts(task, costs.tp)
             )
-            return Role(role, "rollout", options)
-        lengths = expected_step_lengths(task, mean_tokens)
-        train = task.costs.train
+            return Role(role, "rollout", tuple(options))
+        lengths, train = expected_step_lengths(task, mean_tokens), task.costs.train
         if role == "train" and train is not None:
             times = {c: train_closed_s(train, lengths, c) for c in self._counts(task, train.gpus)}
-            gpus = train.gpus
-        else:
-            scoring = next(each for each in task.costs.scoring if each.id == role)
-            gpus = scoring.gpus
-            times = {
-                c: scoring_closed_s(scoring.per_token_s, lengths, c) for c in self._counts(task, scoring.gpus)
-            }
-        made = tuple(self._option(task, role, 1, c, gpus, s) for c, s in times.items())
-        return Role(role, "actor_train" if role == "train" else "reference", made)
+            options = (self._option(task, role, 1, c, train.gpus, s) for c, s in times.items())
+            return Role(role, "actor_train", tuple(options))
+        scoring = next(each for each in task.costs.scoring if each.id == role)
+        work_s = scoring.per_token_s * float(lengths.sum())  # sequences are many: work divides evenly
+        counts = self._counts(task, scoring.gpus)
+        options = (self._option(task, role, 1, c, scoring.gpus, work_s / c) for c in counts)
+        return Role(role, "reference", tuple(options))
+
+    def _rollout(self, task: WorldTask, costs: DecodeCosts, replicas: int, mean_tokens: float) -> StageOption:
+        streams = task.coupling == "async" and task.rollouts == "stream"
+        seconds = rollout_closed_s(task, costs, mean_tokens, replicas, drains=not streams)
+        stream = stream_closed(task, costs, mean_tokens, replicas) if streams else None
+        return self._option(task, "rollout", costs.tp, replicas, costs.tp, seconds, stream)
 
     def _counts(self, task: WorldTask, size: int) -> tuple[int, ...]:
         site = self.world.site
@@ -175,10 +158,11 @@ class Believed:
         error = 1.64 * self.world.model_error if self.rng is not None else 0.0
         time = Estimate(value, value * math.exp(-error), value * math.exp(error), "s", Origin.INTERPOLATED)
         # memory in shares of a GPU: one role fits beside sleeping ones, two awake do not
-        return StageOption(
+        option = StageOption(
             TABLE_CLASS, Layout(tp=gpus), replicas, time, 0.6, 0.5, 0.0, 0.0, 0.0, task.costs.wake_s,
             stream=None if stream is None else stream.scaled(factor),
         )  # fmt: skip
+        return rounded(option)  # the same prices, and so the same decisions, on every processor
 
 
 def _widened(role: Role, low: float, high: float) -> Role:

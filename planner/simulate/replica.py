@@ -1,23 +1,25 @@
-"""One rollout replica: continuous batching, tool waits and KV-limited admission, from event to event.
+"""One rollout replica from event to event: continuous batching, tool waits, KV-limited admission.
 
 Between two events every running trajectory advances one token per decode step, so that turns end at a
-fixed clock in decode steps (`models/rollout/makespan.py` has the same idea for a closed batch). A trajectory is
-admitted in the order of the queue when a slot and room for its final context are free, and holds both to
-its end. Prefill blocks decoding.
+fixed clock in decode steps (`models/rollout/makespan.py` has the same idea for a closed batch). Trajectories
+are admitted in the order of the queue, when a slot and room for the final context are free, and hold both
+until they end. Prefill blocks decoding.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import count
 
 from libra_plan.models.query import DecodeCoefficients
 from libra_plan.models.topology import GpuId
+from libra_plan.planner.simulate.world import WorldTask
 
-__all__ = ["Replica", "Trajectory"]
+__all__ = ["Dealer", "Replica", "Trajectory"]
 
 _EVER = math.inf
 
@@ -49,12 +51,12 @@ class Trajectory:
 
     @property
     def final(self) -> int:
-        """Give prompt, response and tool output, tokens."""
+        """Return prompt, response and tool output, tokens."""
         return self.prompt + self.response + self.read
 
     @property
     def generated(self) -> float:
-        """Give the tokens generated so far, at the end of a turn."""
+        """Return the tokens generated so far, at the end of a turn."""
         return self.response * self.done_turns / self.turns
 
     def begin_anew(self) -> None:
@@ -100,7 +102,7 @@ class Replica:
     _turn: tuple[float, float] = (_EVER, 0.0)  # with it: the second the next turn ends, decode steps to there
 
     def fits(self, trajectory: Trajectory) -> bool:
-        """Tell whether it could be admitted now."""
+        """Whether it could be admitted now."""
         return self.held < self.slots and self.reserved + trajectory.final <= self.room
 
     def put(self, trajectory: Trajectory, now: float) -> None:
@@ -130,7 +132,7 @@ class Replica:
         self._next = None
 
     def next_s(self) -> float:
-        """Give the second of the next event; inf when nothing will happen by itself."""
+        """Return the second of the next event; inf when nothing will happen by itself."""
         if self._next is None:
             self._next = self._found_next()
         return self._next
@@ -229,7 +231,7 @@ class Replica:
         self.admit()
 
     def give_up(self, trajectory: Trajectory, now: float) -> None:
-        """Let a trajectory whose tool has just returned go on elsewhere."""
+        """Release a trajectory whose tool has just returned, so that it can go on elsewhere."""
         self.advance(now)
         del self._outside[id(trajectory)]
         self._free(trajectory)
@@ -253,15 +255,15 @@ class Replica:
         self._next = None
 
     def busy_until(self, now: float) -> float:
-        """Give the seconds it has worked up to a moment at which nothing ends yet."""
+        """Return the seconds it has worked up to a moment at which nothing ends yet."""
         return self.busy_s + max(0.0, now - self.now) if self._running else self.busy_s
 
     def holds_call(self, trajectory: Trajectory) -> bool:
-        """Tell whether a tool outside works for a trajectory that is still here."""
+        """Whether a tool outside works for a trajectory that is still here."""
         return id(trajectory) in self._outside
 
     def leave(self, now: float) -> list[Trajectory]:
-        """Give back everything that is here with what was generated; tools that work are called again."""
+        """Return everything that is here with what was generated; tools that work are called again."""
         self.advance(now)
         for ends, _, trajectory in self._running:
             trajectory.keep(max(0.0, trajectory.response / trajectory.turns - (ends - self._clock)))
@@ -274,7 +276,7 @@ class Replica:
         return self._emptied()
 
     def abandon(self) -> list[Trajectory]:
-        """Give back everything that is here, in the order of steps; what was generated is lost."""
+        """Return everything that is here, in the order of steps; what was generated is lost."""
         found = self._emptied()
         for trajectory in found:
             trajectory.begin_anew()
@@ -287,3 +289,46 @@ class Replica:
         self.queue.clear()
         self.held, self.reserved, self._total, self._next = 0, 0.0, 0.0, None
         return sorted(found, key=lambda each: (each.step, each.number))
+
+
+class Dealer:
+    """Decide which replica each trajectory of a task begins on, and where it goes on after a tool call.
+
+    Replicas of one kind get a batch in order, as frameworks do; otherwise the emptiest replica is next, and
+    a trajectory stays where it began. A subclass may route otherwise (`benchmarks/routing_rules.py`).
+    """
+
+    def __init__(self, spec: WorldTask) -> None:
+        self.spec = spec
+
+    @property
+    def on_workers(self) -> bool:
+        """Whether tool calls take a CPU worker of the site."""
+        return self.spec.tools is not None and self.spec.tools.on_workers
+
+    @property
+    def calls_outside(self) -> bool:
+        """Whether a replica hands a trajectory out while its tool works."""
+        return self.on_workers
+
+    def order(self, trajectories: Iterable[Trajectory]) -> list[Trajectory]:
+        """Return the order in which a batch begins."""
+        return list(trajectories)
+
+    def in_order(self, replicas: Sequence[Replica]) -> bool:
+        """Whether a batch is dealt to the replicas in order."""
+        return len({(each.gpus, each.slots) for each in replicas}) == 1
+
+    def first(self, trajectory: Trajectory, replicas: Sequence[Replica]) -> Replica | None:
+        """Choose where a trajectory begins; None: it waits."""
+        replica = min(replicas, key=lambda each: each.held / each.slots)
+        return replica if replica.fits(trajectory) else None
+
+    def move(
+        self, trajectory: Trajectory, here: Replica, replicas: Sequence[Replica], now: float
+    ) -> tuple[Replica, float] | None:
+        """Move a trajectory after a tool call; return its new replica and when it arrives. None: it stays."""
+        return None
+
+    def ended(self, trajectory: Trajectory, here: Replica) -> None:
+        """Learn from a trajectory that ended."""

@@ -8,17 +8,20 @@ seconds; a training micro-batch fixed + per_token·ΣS + per_square·ΣS².
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from libra_plan.errors import WorkloadError
+import msgspec
+import numpy as np
+
+from libra_plan.errors import InputError, WorkloadError
 from libra_plan.models.length_forecast import law_mean_tokens, scaled
-from libra_plan.models.lengths import LengthSample, sample_lengths
+from libra_plan.models.lengths import IntArray, LengthSample, sample_lengths
 from libra_plan.models.query import DecodeCoefficients
-from libra_plan.planner.simulate.outcomes import Outcomes
-from libra_plan.planner.simulate.routers import Routing
+from libra_plan.models.topology import Cluster
+from libra_plan.planner.tables import table_cluster
 from libra_plan.profiles.document import decode, read_document
 from libra_plan.profiles.schema_base import Count, File, Name, NonNegative, Positive, Seconds, Weight, Whole
 from libra_plan.profiles.schema_workload import LogNormal
@@ -29,6 +32,7 @@ __all__ = [
     "Drift",
     "Elastic",
     "Failures",
+    "Outcomes",
     "Scoring",
     "Site",
     "SwitchCosts",
@@ -36,9 +40,13 @@ __all__ = [
     "Training",
     "World",
     "WorldTask",
+    "find_worlds",
     "read_world",
     "shipped_worlds",
+    "world_cluster",
 ]
+
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 
 class Site(File, frozen=True, kw_only=True):
@@ -82,7 +90,7 @@ class Drift(File, frozen=True, kw_only=True):
     steps: Count | None = None
 
     def mean_at(self, step: float) -> float:
-        """Give the mean of the responses of a step, tokens."""
+        """Return the mean of the responses of a step, tokens."""
         if self.last_mean_tokens is None or self.steps is None:
             return self.first_mean_tokens
         return float(self.first_mean_tokens * (self.last_mean_tokens / self.first_mean_tokens) ** min(
@@ -90,7 +98,7 @@ class Drift(File, frozen=True, kw_only=True):
         ))  # fmt: skip
 
     def law(self, mean_tokens: float) -> LogNormal:
-        """Give the law with that mean, as it is drawn."""
+        """Return the law with that mean, as it is drawn."""
         return _law(self.sigma, self.max_tokens, mean_tokens)
 
 
@@ -111,6 +119,27 @@ class Tools(File, frozen=True, kw_only=True):
     on_workers: bool = True
 
 
+class Outcomes(File, frozen=True, kw_only=True):
+    """What tool calls return, and what it tells of a trajectory's length (`work.py` has the law).
+
+    A step takes the next samples ÷ `per_prompt` of `prompts` prompts, in turn. A trajectory has one turn per
+    `turn_tokens` tokens; without it, as many turns as the task says.
+    """
+
+    prompts: Count
+    per_prompt: Count
+    prompt_share: Share = 0.38
+    telling: Share = 0.73
+    tools: Count = 1
+    turn_tokens: Count | None = None
+
+    def prompt_of(self, step: int, samples: int) -> IntArray:
+        """Return the number of the prompt of each trajectory of a step; shape (samples,)."""
+        first = step * -(-samples // self.per_prompt)
+        numbers: IntArray = (first + np.arange(samples) // self.per_prompt) % self.prompts
+        return numbers
+
+
 class DecodeCosts(File, frozen=True, kw_only=True):
     """A rollout replica of `tp` GPUs: its decode step, its prefill and its room for KV cache."""
 
@@ -123,7 +152,7 @@ class DecodeCosts(File, frozen=True, kw_only=True):
     max_sequences: Count
 
     def coefficients(self, factor: float = 1.0) -> DecodeCoefficients:
-        """Give the decode step, slower by a factor."""
+        """Return the decode step, slower by a factor."""
         return DecodeCoefficients(
             self.fixed_s * factor, self.per_sequence_s * factor, self.per_token_s * factor, 0.0
         )
@@ -186,9 +215,8 @@ class WorldTask(File, frozen=True, kw_only=True):
     """A task. `steps` ends it; `arrives_s` begins it. Without `steps` it runs to the end of the world.
 
     `rollouts` of an async task: a `stream` that never drains, or `batches`, a step's samples as one.
-    Without `elastic` any change of its placement stops all of it. With `outcomes` its tools return
-    something, and part of the response is what they return. `routing` says which replica a trajectory
-    begins on and whether it moves; without it none does.
+    Without `elastic` any change of its placement stops all of it. With `outcomes`, part of the response is
+    what tools return.
     """
 
     id: Name
@@ -203,7 +231,6 @@ class WorldTask(File, frozen=True, kw_only=True):
     turns: Count = 1
     tools: Tools | None = None
     outcomes: Outcomes | None = None
-    routing: Routing | None = None
     costs: Costs
     arrives_s: Seconds = 0.0
     steps: Count | None = None
@@ -213,13 +240,13 @@ class WorldTask(File, frozen=True, kw_only=True):
 
     @property
     def roles(self) -> tuple[str, ...]:
-        """Name the roles that hold GPUs, in the order of a step."""
+        """The roles that hold GPUs, in the order of a step."""
         first = ("rollout",) if self.costs.decode else ()
         last = ("train",) if self.costs.train else ()
         return (*first, *(each.id for each in self.costs.scoring), *last)
 
     def samples_at(self, mean_tokens: float) -> tuple[LengthSample, LengthSample]:
-        """Give the quantile samples of prompts and responses of one step at a mean length."""
+        """Return the quantile samples of prompts and responses of one step at a mean length."""
         prompts = sample_lengths(self.prompts, self.samples)
         return prompts, sample_lengths(self.responses.law(mean_tokens), self.samples)
 
@@ -282,17 +309,6 @@ def _tool_faults(world: World, task: WorldTask) -> Iterator[str]:
         yield f"{task.id}: tools on workers, but site.env_workers is not given"
     if task.outcomes is not None and task.tools is None:
         yield f"{task.id}: outcomes are those of tool calls: tools are not given"
-    if task.routing is not None:
-        yield from _routing_faults(task, task.routing)
-
-
-def _routing_faults(task: WorldTask, routing: Routing) -> Iterator[str]:
-    bounds = [bucket.upto_tokens or math.inf for bucket in routing.buckets]
-    sizes = [bucket.tp for bucket in routing.buckets]
-    if not sizes or sizes != sorted(set(sizes)) or bounds != sorted(set(bounds)) or bounds[-1] < math.inf:
-        yield f"{task.id}: buckets of a routing rise in tp and upto_tokens, and only the last has no bound"
-    if routing.router == "c-mlfq" and task.outcomes is None:
-        yield f"{task.id}: c-mlfq routes by outcomes of tools: outcomes are not given"
 
 
 def _coupling_faults(task: WorldTask) -> Iterator[str]:
@@ -306,6 +322,31 @@ def _coupling_faults(task: WorldTask) -> Iterator[str]:
         yield f"{task.id}: async roles are on GPUs of their own: arrangements [separate]"
     if task.elastic is not None and "separate" not in task.arrangements:
         yield f"{task.id}: elastic replicas join roles on GPUs of their own: arrangements [separate]"
+
+
+def world_cluster(world: World) -> Cluster:
+    """Return the whole cluster of a world."""
+    return table_cluster(world.site.gpus, min(world.site.gpus_per_node, world.site.gpus))
+
+
+def find_worlds(given: Iterable[str | Path | World], hours: float | None = None) -> list[World]:
+    """Read worlds by file or by the id of a shipped one; `all` stands for every shipped world.
+
+    `hours` replaces the hours that each world is simulated for.
+    """
+    shipped, found = shipped_worlds(), []
+    wanted = list(given)
+    for each in list(shipped) if wanted == ["all"] else wanted:
+        if isinstance(each, World):
+            world = each
+        else:
+            path = shipped.get(str(each), Path(each))
+            if str(each) not in shipped and not path.exists():
+                allowed = ", ".join(shipped) + ", or a file"
+                raise InputError("there is no such world", got=str(each), allowed=allowed)
+            world = read_world(path)
+        found.append(world if hours is None else msgspec.structs.replace(world, hours=hours))
+    return found
 
 
 def shipped_worlds() -> dict[str, Path]:

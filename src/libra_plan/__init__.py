@@ -48,6 +48,8 @@ if TYPE_CHECKING:
         step_folder,
     )
     from libra_plan.planner.schemas import schema
+    from libra_plan.planner.simulate.fit.fit import FittedWorld, fit_world
+    from libra_plan.planner.simulate.simulate import Simulation, simulate
     from libra_plan.planner.solving import explain, solve, verify
     from libra_plan.planner.telemetry.counters import counter
     from libra_plan.planner.telemetry.monitor import monitor
@@ -60,6 +62,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Deadlines",
+    "FittedWorld",
     "HandOverSettings",
     "InputError",
     "LaunchError",
@@ -69,6 +72,7 @@ __all__ = [
     "Plan",
     "Problem",
     "RefusedError",
+    "Simulation",
     "TimeLimitError",
     "Watch",
     "__version__",
@@ -83,6 +87,7 @@ __all__ = [
     "explain",
     "fill_bins",
     "fit_profiles",
+    "fit_world",
     "import_profile",
     "latest_complete",
     "launch",
@@ -97,6 +102,7 @@ __all__ = [
     "resume",
     "save_complete",
     "schema",
+    "simulate",
     "solve",
     "status",
     "step_folder",
@@ -109,6 +115,7 @@ __all__ = [
 
 _HOMES = {
     "Deadlines": "planner.runtime.supervisor",
+    "FittedWorld": "planner.simulate.fit.fit",
     "HandOverSettings": "planner.runtime.apply",
     "InputError": "errors",
     "LaunchError": "errors",
@@ -118,6 +125,7 @@ _HOMES = {
     "Plan": "planner.plan",
     "Problem": "planner.problem",
     "RefusedError": "errors",
+    "Simulation": "planner.simulate.simulate",
     "TimeLimitError": "errors",
     "Watch": "planner.optimize.interrupter",
     "apply": "planner.runtime.apply",
@@ -131,6 +139,7 @@ _HOMES = {
     "explain": "planner.solving",
     "fill_bins": "models.packing",
     "fit_profiles": "models.assess",
+    "fit_world": "planner.simulate.fit.fit",
     "import_profile": "profiles.importers.run",
     "latest_complete": "planner.runtime.worker",
     "launch": "planner.runtime.launch",
@@ -145,6 +154,7 @@ _HOMES = {
     "resume": "planner.runtime.apply",
     "save_complete": "planner.runtime.worker",
     "schema": "planner.schemas",
+    "simulate": "planner.simulate.simulate",
     "solve": "planner.solving",
     "status": "planner.runtime.status",
     "step_folder": "planner.runtime.worker",

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from sim_worlds import DECODE, TRAIN, make_task, make_world
 
-from libra_plan.planner.simulate.report import Figures
+from libra_plan.planner.simulate.figures import Figures
 from libra_plan.planner.simulate.world import Costs
 
 ROOT = Path(__file__).parents[2]

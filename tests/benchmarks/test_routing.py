@@ -10,8 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from libra_plan.planner.simulate.outcomes import Outcomes
-from libra_plan.planner.simulate.world import Drift
+from libra_plan.planner.simulate.world import Drift, Outcomes
 
 ROOT = Path(__file__).parents[2]
 

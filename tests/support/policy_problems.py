@@ -56,7 +56,8 @@ def held_by(plan: Plan) -> tuple[IncumbentTask, ...]:
         IncumbentTask(
             running.task,
             tuple(
-                IncumbentRole(role.role, role.choice.layout, role.replicas, role.role) for role in running.roles
+                IncumbentRole(role.role, role.choice.layout, role.replicas, role.role)
+                for role in running.roles
             ),
         )
         for running in plan.running

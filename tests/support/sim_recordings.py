@@ -3,17 +3,17 @@
 import json
 
 import msgspec
-from sim_worlds import Fixed, hold
+from sim_worlds import FixedPlacement, hold
 
-from libra_plan.planner.simulate.engine import simulate
-from libra_plan.planner.simulate.traces import json_lines
-from libra_plan.planner.simulate.work import Work
+from libra_plan.planner.simulate.engine import run_world
+from libra_plan.planner.simulate.record import json_lines
+from libra_plan.planner.simulate.work import DrawnWork
 
 
 def run_held(world, seed, *, shared=False, **replicas):
     """Run a world's first task on GPUs of its own, with its stages kept."""
-    held = Fixed(hold(world, world.tasks[0].id, shared=shared, **replicas))
-    return simulate(world, held, seed, keep_stages=True)
+    held = FixedPlacement(hold(world, world.tasks[0].id, shared=shared, **replicas))
+    return run_world(world, held, seed, keep_stages=True)
 
 
 def write_trace(path, record):
@@ -24,7 +24,7 @@ def write_trace(path, record):
 
 def write_trajectories(path, task, seed, steps):
     """Write a line per trajectory of the first steps."""
-    work = Work(task, seed)
+    work = DrawnWork(task, seed)
     with path.open("w") as file:
         for step in range(steps):
             for each in work.step(step).trajectories:
@@ -39,7 +39,7 @@ def write_counters(folder, world, seed, **replicas):
     folder.mkdir(exist_ok=True)
     task, record = world.tasks[0], run_held(world, seed, **replicas)
     trained = [each for each in record.stages if each.role == "train"]
-    work, ended, lines = Work(task, seed), 0.0, []
+    work, ended, lines = DrawnWork(task, seed), 0.0, []
     for done, train in zip(record.steps, trained, strict=False):
         lengths = work.step(done.step)
         rolled_s = train.begun_s - ended

@@ -1,6 +1,6 @@
 """Small worlds for tests of the simulator."""
 
-from libra_plan.planner.simulate.fixed import Fixed, hold
+from libra_plan.planner.simulate.policy import FixedPlacement, hold
 from libra_plan.planner.simulate.world import (
     Costs,
     DecodeCosts,
@@ -43,4 +43,4 @@ def make_world(*tasks, gpus=8, hours=1.0, free=True, **more):
     return World(schema_version=1, site=site, tasks=tasks, switching=switching, **given)
 
 
-__all__ = ["DECODE", "TRAIN", "Fixed", "Scoring", "Tools", "hold", "make_task", "make_world"]
+__all__ = ["DECODE", "TRAIN", "FixedPlacement", "Scoring", "Tools", "hold", "make_task", "make_world"]

@@ -12,8 +12,13 @@ import numpy as np
 from libra_plan.models.length_fit import LEAST_LENGTHS, fit_drift, fit_log_normal
 from libra_plan.models.length_forecast import LEAST_HISTORY, law_mean_tokens, scaled
 from libra_plan.models.lengths import FloatArray, sample_lengths
-from libra_plan.planner.simulate.fit.figures import LEAST_STEPS, Figure, Found, rounded
-from libra_plan.planner.simulate.fit.recorded import TaskSeen, TrajectorySeen
+from libra_plan.planner.simulate.fit.evidence import (
+    LEAST_STEPS,
+    FitFindings,
+    TaskSeen,
+    TrajectorySeen,
+    six_digits,
+)
 from libra_plan.planner.simulate.world import Drift, Tools, WorldTask
 from libra_plan.profiles.schema_workload import LogNormal
 
@@ -24,7 +29,7 @@ _FAR = 0.05  # Kolmogorov–Smirnov distance above which a law is called a poor 
 _UNEVEN = 2.0  # and the spread of step means over what the law's own luck gives
 
 
-def fit_work(task: WorldTask, seen: TaskSeen, found: Found) -> WorldTask:
+def fit_work(task: WorldTask, seen: TaskSeen, found: FitFindings) -> WorldTask:
     """Fit samples of a step, prompts, responses with their drift, turns and tool calls."""
     samples = task.samples
     if len(seen.samples) >= LEAST_STEPS:
@@ -32,7 +37,7 @@ def fit_work(task: WorldTask, seen: TaskSeen, found: Found) -> WorldTask:
         of = f"steps of {seen.source}"
         spread = float(min(seen.samples)), float(max(seen.samples))
         how = "the median; it is from least to greatest, not an interval"
-        found.figures.append(Figure(f"{task.id}.samples", samples, "", *spread, len(seen.samples), of, how))
+        found.add(f"{task.id}.samples", samples, len(seen.samples), of, how, span=spread)
     else:
         found.keep(
             f"{task.id}.samples", f"{len(seen.samples)} steps tell theirs, {LEAST_STEPS} are the least"
@@ -43,7 +48,7 @@ def fit_work(task: WorldTask, seen: TaskSeen, found: Found) -> WorldTask:
     return _turns(task, seen, found)
 
 
-def _responses(task: WorldTask, seen: TaskSeen, found: Found) -> Drift:
+def _responses(task: WorldTask, seen: TaskSeen, found: FitFindings) -> Drift:
     law, key = task.responses, f"{task.id}.responses"
     groups = _groups(seen.trajectories)
     count = sum(map(len, groups))
@@ -89,13 +94,13 @@ def _means(trajectories: Sequence[TrajectorySeen]) -> list[tuple[float, float]]:
     ]
 
 
-def _fitted_law(law: Drift, groups: list[list[int]], key: str, found: Found) -> Drift:
+def _fitted_law(law: Drift, groups: list[list[int]], key: str, found: FitFindings) -> Drift:
     fit = fit_log_normal(groups, law.max_tokens)
     parts = [f"p{q * 100:.0f} seen {seen:,.0f}, law {own:,.0f}" for q, seen, own in fit.quantiles]
     cut = f"log-normal, cut at {fit.law.max_tokens:,} tokens where {fit.at_cut:.1%} are"
     how = "; ".join((cut, f"shares of lengths are met within {fit.distance:.3f}", *parts))
     span, number = (fit.sigma_low, fit.sigma_high), fit.lengths
-    found.figures.append(Figure(f"{key}.sigma", fit.law.sigma, "", *span, number, "trajectories", how))
+    found.add(f"{key}.sigma", fit.law.sigma, number, "trajectories", how, span=span)
     if len(groups) == 1 and fit.distance > _FAR:
         found.doubts.append(
             f"{key}: lengths are no good log-normal, shares are off by up to {fit.distance:.0%}"
@@ -107,14 +112,14 @@ def _fitted_law(law: Drift, groups: list[list[int]], key: str, found: Found) -> 
     if fit.law.max_tokens > law.max_tokens:
         found.doubts.append(f"{key}: lengths pass the base's cut of {law.max_tokens:,} tokens: it was raised")
     return Drift(
-        first_mean_tokens=rounded(fit.mean_tokens),
-        sigma=rounded(fit.law.sigma),
+        first_mean_tokens=six_digits(fit.mean_tokens),
+        sigma=six_digits(fit.law.sigma),
         max_tokens=fit.law.max_tokens,
     )
 
 
 def _drifting(
-    law: Drift, means: list[tuple[float, float]], samples: int, key: str, source: str, found: Found
+    law: Drift, means: list[tuple[float, float]], samples: int, key: str, source: str, found: FitFindings
 ) -> Drift:
     fit = fit_drift(means)
     luck = _spread_of_mean(law.law(fit.first_tokens), samples)
@@ -122,9 +127,7 @@ def _drifting(
     of = f"steps of {source}"
     margin = 1.645 * fit.residual / math.sqrt(len(means))
     span = fit.first_tokens * math.exp(-2.0 * margin), fit.first_tokens * math.exp(2.0 * margin)
-    found.figures.append(
-        Figure(f"{key}.first_mean_tokens", fit.first_tokens, "tokens", *span, len(means), of, how)
-    )
+    found.add(f"{key}.first_mean_tokens", fit.first_tokens, len(means), of, how, unit="tokens", span=span)
     if fit.residual > _UNEVEN * luck and fit.residual > 0.02:
         found.doubts.append(f"{key}: step means vary more than a steady drift and luck explain: {how}")
     if fit.last_tokens is None:
@@ -133,28 +136,28 @@ def _drifting(
             f"noise explains last ÷ first of {fit.change_low:.3f} to {fit.change_high:.3f}",
         )
         return msgspec.structs.replace(
-            law, first_mean_tokens=rounded(fit.first_tokens), last_mean_tokens=None, steps=None
+            law, first_mean_tokens=six_digits(fit.first_tokens), last_mean_tokens=None, steps=None
         )
     change = fit.last_tokens / fit.first_tokens
     how = "one factor every step; after the last recorded step the mean stays"
-    found.figures.append(
-        Figure(f"{key}: last ÷ first mean", change, "", fit.change_low, fit.change_high, len(means), of, how)
+    found.add(
+        f"{key}: last ÷ first mean", change, len(means), of, how, span=(fit.change_low, fit.change_high)
     )
     return msgspec.structs.replace(
         law,
-        first_mean_tokens=rounded(fit.first_tokens),
-        last_mean_tokens=rounded(fit.last_tokens),
+        first_mean_tokens=six_digits(fit.first_tokens),
+        last_mean_tokens=six_digits(fit.last_tokens),
         steps=fit.steps,
     )
 
 
 def _spread_of_mean(law: LogNormal, samples: int) -> float:
-    """Give the relative standard deviation of a step's mean length, from the law's quantiles."""
+    """Return the relative standard deviation of a step's mean length, from the law's quantiles."""
     tokens = sample_lengths(law, 2000).tokens.astype(float)
     return float(tokens.std() / tokens.mean() / math.sqrt(samples))
 
 
-def _prompts(task: WorldTask, seen: TaskSeen, found: Found) -> LogNormal:
+def _prompts(task: WorldTask, seen: TaskSeen, found: FitFindings) -> LogNormal:
     key = f"{task.id}.prompts"
     told = [each.prompt_tokens for each in seen.trajectories if each.prompt_tokens]
     if len(told) < LEAST_LENGTHS:
@@ -162,15 +165,13 @@ def _prompts(task: WorldTask, seen: TaskSeen, found: Found) -> LogNormal:
     fit, count, of = fit_log_normal([told], task.prompts.max_tokens), len(told), "trajectories"
     how = f"log-normal, cut at {fit.law.max_tokens:,}; shares are met within {fit.distance:.3f}"
     span = fit.sigma_low, fit.sigma_high
-    found.figures.append(Figure(f"{key}.sigma", fit.law.sigma, "", *span, count, of, how))
-    found.figures.append(
-        Figure(f"{key}: mean", fit.mean_tokens, "tokens", None, None, count, of, "their mean")
-    )
-    median, sigma = rounded(fit.law.median_tokens), rounded(fit.law.sigma)
+    found.add(f"{key}.sigma", fit.law.sigma, count, of, how, span=span)
+    found.add(f"{key}: mean", fit.mean_tokens, count, of, "their mean", unit="tokens")
+    median, sigma = six_digits(fit.law.median_tokens), six_digits(fit.law.sigma)
     return LogNormal(median_tokens=median, sigma=sigma, max_tokens=fit.law.max_tokens)
 
 
-def _prompts_of_means(task: WorldTask, seen: TaskSeen, key: str, found: Found) -> LogNormal:
+def _prompts_of_means(task: WorldTask, seen: TaskSeen, key: str, found: FitFindings) -> LogNormal:
     """Move the base's law to the mean that whole sequences leave for prompts."""
     law = task.prompts
     if len(seen.wholes) >= LEAST_HISTORY and len(seen.responses) >= LEAST_HISTORY:
@@ -179,23 +180,21 @@ def _prompts_of_means(task: WorldTask, seen: TaskSeen, key: str, found: Found) -
             moved = scaled(law, mean / law_mean_tokens(law))
             assert isinstance(moved, LogNormal)
             count, of, how = len(seen.wholes), f"steps of {seen.source}", "whole sequences less responses"
-            found.figures.append(Figure(f"{key}: mean", mean, "tokens", None, None, count, of, how))
+            found.add(f"{key}: mean", mean, count, of, how, unit="tokens")
             found.keep(f"{key}.sigma", "single prompts were not recorded")
-            return msgspec.structs.replace(moved, median_tokens=rounded(moved.median_tokens))
+            return msgspec.structs.replace(moved, median_tokens=six_digits(moved.median_tokens))
     found.keep(key, "prompts were not recorded")
     return law
 
 
-def _turns(task: WorldTask, seen: TaskSeen, found: Found) -> WorldTask:
+def _turns(task: WorldTask, seen: TaskSeen, found: FitFindings) -> WorldTask:
     turns = [each.turns for each in seen.trajectories if each.turns]
     calls = [each.tool_s for each in seen.trajectories if each.tool_s is not None]
     if len(turns) >= LEAST_LENGTHS:
         mean = float(np.mean(turns))
         how = f"the mean {mean:.2f} (least {min(turns)}, greatest {max(turns)}); a world gives all as many"
         count = max(1, round(mean))
-        found.figures.append(
-            Figure(f"{task.id}.turns", count, "", None, None, len(turns), "trajectories", how)
-        )
+        found.add(f"{task.id}.turns", count, len(turns), "trajectories", how)
         task = msgspec.structs.replace(task, turns=count)
     else:
         found.keep(f"{task.id}.turns", f"{len(turns)} trajectories tell turns, {LEAST_LENGTHS} are the least")
@@ -208,22 +207,30 @@ def _turns(task: WorldTask, seen: TaskSeen, found: Found) -> WorldTask:
     return msgspec.structs.replace(task, tools=_tools(task, every, len(calls), found))
 
 
-def _tools(task: WorldTask, every: FloatArray, trajectories: int, found: Found) -> Tools:
-    """Give each turn as much waiting as was seen on average, with the spread of single calls."""
+def _tools(task: WorldTask, every: FloatArray, trajectories: int, found: FitFindings) -> Tools:
+    """Return tool calls that wait as long as recorded on average, with the spread of single calls."""
     mean, sigma = float(every.sum()) / (trajectories * task.turns), float(np.log(every).std(ddof=1))
     error = 1.645 * float(every.std()) / math.sqrt(len(every)) * mean / float(every.mean())
     how = "seconds of all calls ÷ turns, since a world has one call after each turn"
-    found.figures.append(
-        Figure(
-            f"{task.id}.tools.mean_s", mean, "s", mean - error, mean + error, len(every), "tool calls", how
-        )
+    found.add(
+        f"{task.id}.tools.mean_s",
+        mean,
+        len(every),
+        "tool calls",
+        how,
+        unit="s",
+        span=(mean - error, mean + error),
     )
     part = 1.645 * sigma / math.sqrt(2.0 * len(every))
-    found.figures.append(
-        Figure(f"{task.id}.tools.sigma", sigma, "", sigma - part, sigma + part, len(every), "tool calls",
-               "standard deviation of ln seconds")
-    )  # fmt: skip
+    found.add(
+        f"{task.id}.tools.sigma",
+        sigma,
+        len(every),
+        "tool calls",
+        "standard deviation of ln seconds",
+        span=(sigma - part, sigma + part),
+    )
     on_workers = task.tools.on_workers if task.tools is not None else False
     why = "a recording does not tell whether calls took a CPU worker each"
     found.keep(f"{task.id}.tools.on_workers {str(on_workers).lower()}", why)
-    return Tools(mean_s=rounded(mean), sigma=rounded(sigma), on_workers=on_workers)
+    return Tools(mean_s=six_digits(mean), sigma=six_digits(sigma), on_workers=on_workers)

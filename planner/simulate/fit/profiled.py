@@ -9,7 +9,7 @@ import msgspec
 from libra_plan.errors import WorkloadError
 from libra_plan.models.costs.passes import SoftFloorForm
 from libra_plan.models.fit import FittedProfile
-from libra_plan.planner.simulate.fit.figures import rounded
+from libra_plan.planner.simulate.fit.evidence import six_digits
 from libra_plan.planner.simulate.world import Costs, DecodeCosts, WorldTask
 
 __all__ = ["with_profiles"]
@@ -43,9 +43,9 @@ def _decoding(costs: Costs, profile: FittedProfile) -> tuple[Costs, str]:
         new.append(
             msgspec.structs.replace(
                 entry,
-                fixed_s=rounded(step.fixed_s),
-                per_sequence_s=rounded(step.per_sequence_s),
-                per_token_s=rounded(step.per_token_s),
+                fixed_s=six_digits(step.fixed_s),
+                per_sequence_s=six_digits(step.per_sequence_s),
+                per_token_s=six_digits(step.per_token_s),
             )
         )
     changed = [each.tp for each in costs.decode if each.tp in measured]
@@ -65,14 +65,14 @@ def _passing(costs: Costs, profile: FittedProfile, *, training: bool) -> tuple[C
         if train is None or train.gpus not in forms:
             raise _nothing(profile, "training replicas of", [train.gpus] if train else [], sorted(forms))
         form = forms[train.gpus]
-        fixed, token, pair = (rounded(v) for v in (form.fixed_s, form.per_token_s, form.per_token_pair_s))
+        fixed, token, pair = (six_digits(v) for v in (form.fixed_s, form.per_token_s, form.per_token_pair_s))
         train = msgspec.structs.replace(train, fixed_s=fixed, per_token_s=token, per_square_s=pair)
         return msgspec.structs.replace(costs, train=train), "train"
     able = [each for each in costs.scoring if each.gpus in forms]
     if not able:
         raise _nothing(profile, "scoring replicas of", [each.gpus for each in costs.scoring], sorted(forms))
     scoring = tuple(
-        msgspec.structs.replace(each, per_token_s=rounded(forms[each.gpus].per_token_s))
+        msgspec.structs.replace(each, per_token_s=six_digits(forms[each.gpus].per_token_s))
         if each in able
         else each
         for each in costs.scoring

@@ -15,10 +15,18 @@ import numpy as np
 from libra_plan.errors import WorkloadError
 from libra_plan.models.length_forecast import law_mean_tokens
 from libra_plan.models.lengths import FloatArray
-from libra_plan.planner.simulate.engine import simulate
-from libra_plan.planner.simulate.fit.figures import LEAST_STEPS, Figure, Found, median_with_bounds, rounded
-from libra_plan.planner.simulate.fit.recorded import DecodeSeen, Placed, StageSeen, TaskSeen
-from libra_plan.planner.simulate.fixed import Fixed, hold
+from libra_plan.planner.simulate.engine import run_world
+from libra_plan.planner.simulate.fit.evidence import (
+    LEAST_STEPS,
+    DecodeSeen,
+    FitFindings,
+    ReplicaSizes,
+    StageSeen,
+    TaskSeen,
+    median_with_bounds,
+    six_digits,
+)
+from libra_plan.planner.simulate.policy import FixedPlacement, hold
 from libra_plan.planner.simulate.world import Costs, DecodeCosts, Drift, World, WorldTask
 
 __all__ = ["fit_rollout", "rollout_engine_s"]
@@ -33,8 +41,8 @@ _PROBE = 1.25
 _WEAK = 0.1  # d ln(stage) ÷ d ln(decode) below which tool waits hide what decoding costs
 
 
-def fit_rollout(world: World, task: WorldTask, seen: TaskSeen, found: Found) -> tuple[DecodeCosts, ...]:
-    """Give the base's decode costs, all multiplied alike."""
+def fit_rollout(world: World, task: WorldTask, seen: TaskSeen, found: FitFindings) -> tuple[DecodeCosts, ...]:
+    """Return the base's decode costs, all multiplied alike."""
     key = f"{task.id}.costs.decode"
     known = {each.tp: each for each in task.costs.decode}
     if not known:
@@ -74,20 +82,20 @@ def _scaled(
     count: int,
     of: str,
     how: str,
-    found: Found,
+    found: FitFindings,
 ) -> tuple[DecodeCosts, ...]:
     value = factor[0]
-    found.figures.append(Figure(f"{key}: × the base's", value, "", factor[1], factor[2], count, of, how))
+    found.add(f"{key}: × the base's", value, count, of, how, span=(factor[1], factor[2]))
     found.keep(f"{key}: kv_tokens, max_sequences, shape", "only the speed as a whole was fitted")
     names = ("fixed_s", "per_sequence_s", "per_token_s", "prefill_s_per_token")
     return tuple(
-        msgspec.structs.replace(each, **{name: rounded(getattr(each, name) * value) for name in names})
+        msgspec.structs.replace(each, **{name: six_digits(getattr(each, name) * value) for name in names})
         for each in known.values()
     )
 
 
 def _step_ratio(costs: DecodeCosts, window: DecodeSeen, task: WorldTask) -> float:
-    """Give seen ÷ the base's seconds of a window: its decode steps and the prefill of what ended in it."""
+    """Return recorded ÷ base seconds of a window: its decode steps and the prefill of what ended in it."""
     step_s = costs.fixed_s + window.sequences * (
         costs.per_sequence_s + costs.per_token_s * window.context_tokens
     )
@@ -142,7 +150,7 @@ def _median(
 def _compared(
     world: World, task: WorldTask, rows: list[StageSeen], factor: float
 ) -> list[tuple[float, float]]:
-    """Give seen and simulated seconds of every stage."""
+    """Return recorded and simulated seconds of every stage."""
     pairs = []
     for placed in dict.fromkeys(row.placed for row in rows if row.placed is not None):
         own = [row for row in rows if row.placed == placed]
@@ -155,8 +163,10 @@ def _compared(
     return [pair for pair in pairs if pair[0] > 0.0]
 
 
-def _typical_s(world: World, task: WorldTask, placed: Placed, means: FloatArray, factor: float) -> FloatArray:
-    """Give the median seconds of stages with these mean lengths.
+def _typical_s(
+    world: World, task: WorldTask, placed: ReplicaSizes, means: FloatArray, factor: float
+) -> FloatArray:
+    """Return the median seconds of stages with these mean lengths.
 
     A stage hangs on its longest trajectories, so that one draw says little: many are made, each of another
     luck, at some means, and a line is laid through them in logarithms (a parabola where means are far apart).
@@ -177,9 +187,9 @@ def _typical_s(world: World, task: WorldTask, placed: Placed, means: FloatArray,
 
 
 def rollout_engine_s(
-    world: World, task: WorldTask, placed: Placed, mean_tokens: float, seed: int, factor: float = 1.0
+    world: World, task: WorldTask, placed: ReplicaSizes, mean_tokens: float, seed: int, factor: float = 1.0
 ) -> float:
-    """Give the seconds in which the engine rolls out one sync step; `factor` multiplies all decode costs."""
+    """Return the engine's seconds for the rollout of one sync step; `factor` multiplies decode costs."""
     law = task.responses
     decode = tuple(_slower(each, factor) for each in task.costs.decode)
     alone = msgspec.structs.replace(
@@ -197,7 +207,7 @@ def rollout_engine_s(
     room = msgspec.structs.replace(
         world, tasks=(alone,), site=site, failures=None, hours=10_000.0, look_s=1e8
     )
-    return simulate(room, Fixed(hold(room, task.id, rollout=placed)), seed).steps[0].at_s
+    return run_world(room, FixedPlacement(hold(room, task.id, rollout=placed)), seed).steps[0].at_s
 
 
 def _slower(costs: DecodeCosts, factor: float) -> DecodeCosts:

@@ -9,8 +9,12 @@ from statistics import NormalDist
 import msgspec
 import numpy as np
 
-from libra_plan.planner.simulate.fit.figures import LEAST_STEPS, Figure, Found, rounded
-from libra_plan.planner.simulate.fit.recorded import Recorded
+from libra_plan.planner.simulate.fit.evidence import (
+    LEAST_STEPS,
+    FitFindings,
+    Recorded,
+    six_digits,
+)
 from libra_plan.planner.simulate.world import Failures, Site, SwitchCosts, World
 from libra_plan.profiles.switch_costs import FEWEST
 
@@ -20,7 +24,7 @@ _LEAST_FAILURES = 3
 _Z90 = NormalDist().inv_cdf(0.95)
 
 
-def fit_site(world: World, seen: Recorded, most_placed: int, found: Found, *, told: bool) -> Site:
+def fit_site(world: World, seen: Recorded, most_placed: int, found: FitFindings, *, told: bool) -> Site:
     """Take the GPUs that were watched, else those that the user told, or at least what a role held."""
     gpus = seen.gpus or most_placed
     if gpus <= (0 if told else world.site.gpus) and not seen.gpus:
@@ -30,12 +34,12 @@ def fit_site(world: World, seen: Recorded, most_placed: int, found: Found, *, to
         found.doubts.append(f"site: {most_placed} GPUs were held, {gpus} watched")
         gpus = most_placed
     of = "GPUs watched" if seen.gpus else "GPUs held"
-    found.figures.append(Figure("site.gpus", gpus, "", None, None, gpus, of, "their number"))
+    found.add("site.gpus", gpus, gpus, of, "their number")
     per_node = seen.gpus_per_node or world.site.gpus_per_node
     return msgspec.structs.replace(world.site, gpus=gpus, gpus_per_node=min(per_node, gpus))
 
 
-def fit_failures(world: World, seen: Recorded, found: Found) -> Failures | None:
+def fit_failures(world: World, seen: Recorded, found: FitFindings) -> Failures | None:
     """Give GPU-hours ÷ failures, and the law of repairs."""
     count, hours, base = seen.failures, seen.gpu_hours, world.failures
     if count < _LEAST_FAILURES:
@@ -47,31 +51,31 @@ def fit_failures(world: World, seen: Recorded, found: Found) -> Failures | None:
     low, high = 2.0 * hours / _chi_square(_Z90, 2 * count + 2), 2.0 * hours / _chi_square(-_Z90, 2 * count)
     mtbf = hours / count
     how = f"{hours:,.1f} GPU-hours ÷ failures"
-    found.figures.append(Figure("failures.mtbf_hours", mtbf, "h", low, high, count, "failures", how))
+    found.add("failures.mtbf_hours", mtbf, count, "failures", how, unit="h", span=(low, high))
     if len(seen.repairs_s) >= _LEAST_FAILURES:
         logs = np.log(np.array(seen.repairs_s))
         median, sigma = float(np.exp(np.median(logs))), float(logs.std(ddof=1))
         how = f"the median; sigma {sigma:.2f}"
         number = len(seen.repairs_s)
-        found.figures.append(
-            Figure("failures.repair_median_s", median, "s", None, None, number, "repairs", how)
-        )
+        found.add("failures.repair_median_s", median, number, "repairs", how, unit="s")
     elif base is not None:
         median, sigma = base.repair_median_s, base.repair_sigma
         found.keep("failures.repair", f"{len(seen.repairs_s)} repairs ended, {_LEAST_FAILURES} are the least")
     else:
         found.keep("failures: none", "how long repairs take was not recorded, and the base world has none")
         return None
-    return Failures(mtbf_hours=rounded(mtbf), repair_median_s=rounded(median), repair_sigma=rounded(sigma))
+    return Failures(
+        mtbf_hours=six_digits(mtbf), repair_median_s=six_digits(median), repair_sigma=six_digits(sigma)
+    )
 
 
 def _chi_square(z: float, freedom: int) -> float:
-    """Give a quantile of χ² by Wilson and Hilferty."""
+    """Return a quantile of χ² by Wilson and Hilferty."""
     part = 2.0 / (9.0 * freedom)
     return float(freedom * (1.0 - part + z * math.sqrt(part)) ** 3)
 
 
-def fit_switching(world: World, seen: Recorded, found: Found) -> SwitchCosts:
+def fit_switching(world: World, seen: Recorded, found: FitFindings) -> SwitchCosts:
     """Take starts, saving and loading from recorded moves: least, median and greatest."""
     base, tasks = world.switching, world.task_of
     starts = list(seen.starts_s)
@@ -97,7 +101,7 @@ def fit_switching(world: World, seen: Recorded, found: Found) -> SwitchCosts:
 
 
 def _triangle(
-    name: str, unit: str, values: Sequence[float], base: tuple[float, float, float], found: Found
+    name: str, unit: str, values: Sequence[float], base: tuple[float, float, float], found: FitFindings
 ) -> tuple[float, float, float]:
     values = [each for each in values if each > 0.0 or name == "start_s"]
     if len(values) < FEWEST:
@@ -105,12 +109,12 @@ def _triangle(
         return base
     low, middle, high = min(values), float(np.median(values)), max(values)
     how = "the median; it is from least to greatest"
-    found.figures.append(Figure(f"switching.{name}", middle, unit, low, high, len(values), "moves", how))
-    return rounded(low), rounded(middle), rounded(high)
+    found.add(f"switching.{name}", middle, len(values), "moves", how, unit=unit, span=(low, high))
+    return six_digits(low), six_digits(middle), six_digits(high)
 
 
-def fit_error(world: World, seen: Recorded, found: Found) -> float:
-    """Give the spread of ln(realised ÷ predicted) of roles' times after moves."""
+def fit_error(world: World, seen: Recorded, found: FitFindings) -> float:
+    """Return the spread of ln(realised ÷ predicted) of roles' times after moves."""
     if len(seen.errors) < LEAST_STEPS:
         found.keep(
             "model_error", f"{len(seen.errors)} predictions with their outcome, {LEAST_STEPS} are the least"
@@ -119,7 +123,7 @@ def fit_error(world: World, seen: Recorded, found: Found) -> float:
     spread = float(np.sqrt(np.mean(np.square(seen.errors))))
     part = 1.645 * spread / math.sqrt(2.0 * len(seen.errors))
     how = "root of the mean square of ln(realised ÷ predicted)"
-    found.figures.append(
-        Figure("model_error", spread, "", spread - part, spread + part, len(seen.errors), "predictions", how)
+    found.add(
+        "model_error", spread, len(seen.errors), "predictions", how, span=(spread - part, spread + part)
     )
-    return rounded(spread)
+    return six_digits(spread)

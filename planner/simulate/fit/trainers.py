@@ -9,10 +9,16 @@ import msgspec
 import numpy as np
 
 from libra_plan.models.lengths import FloatArray
-from libra_plan.planner.simulate.fit.figures import LEAST_STEPS, Figure, Found, median_with_bounds, rounded
-from libra_plan.planner.simulate.fit.recorded import StageSeen, TaskSeen
-from libra_plan.planner.simulate.stages import dealt, replica_train_s
-from libra_plan.planner.simulate.work import Work
+from libra_plan.planner.simulate.fit.evidence import (
+    LEAST_STEPS,
+    FitFindings,
+    StageSeen,
+    TaskSeen,
+    median_with_bounds,
+    six_digits,
+)
+from libra_plan.planner.simulate.stage_times import dealt, replica_train_s
+from libra_plan.planner.simulate.work import DrawnWork
 from libra_plan.planner.simulate.world import Costs, Drift, Scoring, Training, WorldTask
 
 __all__ = ["fit_scoring", "fit_training"]
@@ -25,7 +31,7 @@ _ROUNDS = 3
 _MOST_SIGMA = 2.0
 
 
-def fit_training(task: WorldTask, rows: list[StageSeen], source: str, found: Found) -> Training | None:
+def fit_training(task: WorldTask, rows: list[StageSeen], source: str, found: FitFindings) -> Training | None:
     """Scale the base's training costs to the recorded stages, and take their spread for stragglers'."""
     base, key = task.costs.train, f"{task.id}.costs.train"
     if base is None:
@@ -51,23 +57,21 @@ def fit_training(task: WorldTask, rows: list[StageSeen], source: str, found: Fou
         factor = median_with_bounds([_ratio(costs, row, drawn, task, sigma) for row in rows])
     of = f"steps of {source}"
     how = "seconds of a training stage ÷ the base's for as many tokens; all its costs alike"
-    found.figures.append(Figure(f"{key}: × the base's", *factor[:1], "", *factor[1:], len(rows), of, how))
+    found.add(f"{key}: × the base's", factor[0], len(rows), of, how, span=factor[1:])
     _tell_sigma(key, sigma, len(told), of, found)
     names = ("fixed_s", "per_token_s", "per_square_s", "all_reduce_s")
-    scaled = {name: rounded(getattr(costs, name) * factor[0]) for name in names}
-    return msgspec.structs.replace(costs, **scaled, straggler_sigma=rounded(sigma))
+    scaled = {name: six_digits(getattr(costs, name) * factor[0]) for name in names}
+    return msgspec.structs.replace(costs, **scaled, straggler_sigma=six_digits(sigma))
 
 
-def _tell_sigma(key: str, sigma: float, steps: int, of: str, found: Found) -> None:
+def _tell_sigma(key: str, sigma: float, steps: int, of: str, found: FitFindings) -> None:
     if steps < _LEAST_SPREAD:
         why = f"{steps} single steps with tokens were recorded, {_LEAST_SPREAD} are the least for a spread"
         found.keep(f"{key}.straggler_sigma", why)
         return
     part = 1.645 * sigma / math.sqrt(2.0 * steps)
     how = "spread of seconds per token beyond that of lengths: all of it is taken for stragglers'"
-    found.figures.append(
-        Figure(f"{key}.straggler_sigma", sigma, "", max(0.0, sigma - part), sigma + part, steps, of, how)
-    )
+    found.add(f"{key}.straggler_sigma", sigma, steps, of, how, span=(max(0.0, sigma - part), sigma + part))
 
 
 @dataclass(frozen=True)
@@ -91,7 +95,7 @@ class _Drawn:
         for number in range(_DRAWS):
             mean = law.mean_at(number * last / (_DRAWS - 1))
             flat = Drift(first_mean_tokens=mean, sigma=law.sigma, max_tokens=law.max_tokens)
-            lengths = Work(msgspec.structs.replace(alone, responses=flat), number).step(0).lengths
+            lengths = DrawnWork(msgspec.structs.replace(alone, responses=flat), number).step(0).lengths
             means.append(math.log(mean))
             tokens.append(float(lengths.sum()))
             seconds.append([replica_train_s(costs, own) for own in dealt(lengths, replicas)])
@@ -99,13 +103,13 @@ class _Drawn:
         return _Drawn(np.array(means), np.array(tokens), np.array(seconds), luck)
 
     def rates(self, sigma: float) -> FloatArray:
-        """Give ln(seconds of the slowest ÷ tokens), shape (steps, tries)."""
+        """Return ln(seconds of the slowest ÷ tokens), shape (steps, tries)."""
         slowest = (self.seconds[:, None, :] * np.exp(sigma * self.luck)).max(axis=2)
         found: FloatArray = np.log(slowest) - np.log(self.tokens)[:, None]
         return found
 
     def line(self, sigma: float) -> FloatArray:
-        """Give slope and start of the median rate over ln mean."""
+        """Return slope and start of the median rate over ln mean."""
         middle = np.median(self.rates(sigma), axis=1)
         if self.means.max() < self.means.min() + 0.01:
             return np.array([0.0, float(middle.mean())])
@@ -113,12 +117,12 @@ class _Drawn:
         return line
 
     def variance(self, sigma: float) -> float:
-        """Give the variance of ln seconds per token about the line."""
+        """Return the variance of ln seconds per token about the line."""
         left = self.rates(sigma) - np.polyval(self.line(sigma), self.means)[:, None]
         return float(left.var())
 
     def seconds_of(self, mean_tokens: float, tokens: float | None, sigma: float) -> float:
-        """Give the seconds of a step with this mean and these tokens (None: as drawn)."""
+        """Return the seconds of a step with this mean and these tokens (None: as drawn)."""
         at = math.log(mean_tokens)
         if tokens is None:
             order = np.argsort(self.means)
@@ -131,7 +135,7 @@ def _joined_s(costs: Training, row: StageSeen) -> float:
 
 
 def _ratio(costs: Training, row: StageSeen, drawn: dict[int, _Drawn], task: WorldTask, sigma: float) -> float:
-    """Give seen ÷ the base's seconds."""
+    """Return the recorded seconds ÷ the base's."""
     mean = task.responses.mean_at(row.step)
     own = drawn[len(row.placed or ())].seconds_of(mean, row.tokens, sigma)
     return row.seconds / (own + _joined_s(costs, row))
@@ -140,7 +144,7 @@ def _ratio(costs: Training, row: StageSeen, drawn: dict[int, _Drawn], task: Worl
 def _sigma(
     costs: Training, rows: list[StageSeen], drawn: dict[int, _Drawn], task: WorldTask, factor: float
 ) -> float:
-    """Give the sigma with which drawn steps are as spread as the recorded ones, by bisection."""
+    """Return the sigma with which drawn steps are as spread as the recorded ones, by bisection."""
     found = []
     for replicas, own in drawn.items():
         of = [row for row in rows if len(row.placed or ()) == replicas]
@@ -159,8 +163,10 @@ def _sigma(
     return float(np.average([each for each, _ in found], weights=[n for _, n in found])) if found else 0.0
 
 
-def fit_scoring(task: WorldTask, seen: TaskSeen, names: dict[str, str], found: Found) -> tuple[Scoring, ...]:
-    """Give scoring roles their seconds per token of a replica; `names` maps recorded roles to the world's."""
+def fit_scoring(
+    task: WorldTask, seen: TaskSeen, names: dict[str, str], found: FitFindings
+) -> tuple[Scoring, ...]:
+    """Fit the seconds per token of scoring replicas; `names` maps recorded roles to the world's."""
     of_role = {own: recorded for recorded, own in names.items()}
     fitted = []
     for scoring in task.costs.scoring:
@@ -174,10 +180,8 @@ def fit_scoring(task: WorldTask, seen: TaskSeen, names: dict[str, str], found: F
             continue
         value, low, high = median_with_bounds(rates)
         how = "seconds × replicas ÷ tokens of a stage"
-        figure = Figure(
-            f"{key}.per_token_s", value, "s", low, high, len(rates), f"steps of {seen.source}", how
-        )
-        found.figures.append(figure)
+        of = f"steps of {seen.source}"
+        found.add(f"{key}.per_token_s", value, len(rates), of, how, unit="s", span=(low, high))
         gpus = next(row.placed[0] for row in rows if row.placed)
-        fitted.append(msgspec.structs.replace(scoring, gpus=gpus, per_token_s=rounded(value)))
+        fitted.append(msgspec.structs.replace(scoring, gpus=gpus, per_token_s=six_digits(value)))
     return tuple(fitted)

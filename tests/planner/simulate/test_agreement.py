@@ -8,7 +8,7 @@ import pytest
 from affine_profile import AffineProfile, profile_file
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sim_worlds import DECODE, TRAIN, Fixed, Scoring, Tools, hold, make_task, make_world
+from sim_worlds import DECODE, TRAIN, FixedPlacement, Scoring, Tools, hold, make_task, make_world
 
 from libra_plan.models.lengths import LengthSample
 from libra_plan.models.pricing.passes import training_cost
@@ -16,10 +16,10 @@ from libra_plan.models.rollout.admission import Admission
 from libra_plan.models.rollout.makespan import Trajectories, makespan_s
 from libra_plan.planner.configurations.phases import coupled_time_s
 from libra_plan.planner.problem import Coupling, CouplingKind
-from libra_plan.planner.simulate.engine import simulate
+from libra_plan.planner.simulate.engine import run_world
 from libra_plan.planner.simulate.replica import Replica, Trajectory
-from libra_plan.planner.simulate.stages import rollout_closed_s, stream_closed, train_closed_s
-from libra_plan.planner.simulate.work import Work
+from libra_plan.planner.simulate.stage_times import rollout_closed_s, stream_closed, train_closed_s
+from libra_plan.planner.simulate.work import DrawnWork
 from libra_plan.planner.simulate.world import Costs, Training
 
 
@@ -87,8 +87,8 @@ def test_a_sync_step_is_the_sum_of_its_closed_forms():
     world = make_world(make_task(costs=costs))
     task = world.tasks[0]
     placed = hold(world, "rl", rollout=[1, 1, 1], reference=[1], train=[1, 1])
-    record = simulate(world, Fixed(placed), seed=4)
-    drawn = Work(task, 4).step(0)
+    record = run_world(world, FixedPlacement(placed), seed=4)
+    drawn = DrawnWork(task, 4).step(0)
     work = Trajectories(
         np.array([each.prompt for each in drawn.trajectories]),
         np.array([each.response for each in drawn.trajectories]),
@@ -102,8 +102,14 @@ def test_colocated_roles_wake_up_in_turn():
     """Roles on the same GPUs pay for waking up once each, and hand over no weights."""
     costs = Costs(decode=(DECODE,), train=TRAIN, sync_s=50.0, wake_s=2.0)
     world = make_world(make_task(costs=costs))
-    apart = simulate(world, Fixed(hold(world, "rl", rollout=[1, 1], train=[1, 1])), seed=1).steps[0].at_s
-    together = simulate(world, Fixed(hold(world, "rl", shared=True, rollout=[1, 1], train=[1, 1])), seed=1)
+    apart = (
+        run_world(world, FixedPlacement(hold(world, "rl", rollout=[1, 1], train=[1, 1])), seed=1)
+        .steps[0]
+        .at_s
+    )
+    together = run_world(
+        world, FixedPlacement(hold(world, "rl", shared=True, rollout=[1, 1], train=[1, 1])), seed=1
+    )
     assert together.steps[0].at_s == pytest.approx(apart - 50.0 + 4.0, rel=1e-9)
 
 
@@ -125,9 +131,9 @@ def test_batches_one_step_ahead_take_the_longer_of_both_stages(per_token_s):
     """Rollouts that drain beside training: max(makespan, training) + hand-over, but for a decode step."""
     costs = msgspec.structs.replace(TRAIN, per_token_s=per_token_s)
     world, placed = async_world(4, kind="batches", train=costs)
-    task, steps = world.tasks[0], simulate(world, Fixed(placed), seed=2).steps
+    task, steps = world.tasks[0], run_world(world, FixedPlacement(placed), seed=2).steps
     for before, after in pairwise(steps[2:6]):
-        drawn = Work(task, 2).step(after.step)
+        drawn = DrawnWork(task, 2).step(after.step)
         prompts, responses = zip(*((each.prompt, each.response) for each in drawn.trajectories), strict=True)
         work = Trajectories(np.array(prompts), np.array(responses))
         rollout = makespan_s(work, DECODE.coefficients(), Admission(64, 400_000), 4)
@@ -151,10 +157,10 @@ def test_batches_one_step_ahead_take_the_longer_of_both_stages(per_token_s):
 def test_a_stream_keeps_the_pace_that_staleness_allows(rollouts, more):
     """The steady rate is no exact form: with tails, waits and bounds it must be near; by how much is told."""
     world, placed = async_world(rollouts, **more)
-    task, steps = world.tasks[0], simulate(world, Fixed(placed), seed=2).steps
+    task, steps = world.tasks[0], run_world(world, FixedPlacement(placed), seed=2).steps
     seconds = (steps[-1].at_s - steps[9].at_s) / (len(steps) - 10)
     (decode,) = task.costs.decode
-    train = train_closed_s(TRAIN, Work(task, 2).step(0).lengths, 8 - rollouts)
+    train = train_closed_s(TRAIN, DrawnWork(task, 2).step(0).lengths, 8 - rollouts)
     rollout = rollout_closed_s(task, decode, 800.0, rollouts, drains=False)
     pools = [(rollout, stream_closed(task, decode, 800.0, rollouts)), (train, None)]
     closed = coupled_time_s(pools, Coupling(CouplingKind.ASYNC, task.staleness)) + 1.0
@@ -171,6 +177,8 @@ def test_no_tool_runs_longer_for_being_on_a_free_worker():
     for task in (free, shared):
         world = make_world(task, env_workers=10_000)
         ends.append(
-            simulate(world, Fixed(hold(world, "rl", rollout=[1, 1], train=[1])), seed=3).steps[0].at_s
+            run_world(world, FixedPlacement(hold(world, "rl", rollout=[1, 1], train=[1])), seed=3)
+            .steps[0]
+            .at_s
         )
     assert ends[0] == pytest.approx(ends[1], rel=1e-9)

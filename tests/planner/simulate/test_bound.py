@@ -3,12 +3,12 @@
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sim_worlds import DECODE, TRAIN, Fixed, Scoring, Tools, hold, make_task, make_world
+from sim_worlds import DECODE, TRAIN, FixedPlacement, Scoring, Tools, hold, make_task, make_world
 
 from libra_plan.planner.simulate.bound import upper_bound
-from libra_plan.planner.simulate.engine import simulate
+from libra_plan.planner.simulate.engine import run_world
+from libra_plan.planner.simulate.figures import References, figures_of
 from libra_plan.planner.simulate.policies import make_policy
-from libra_plan.planner.simulate.report import References, figures_of
 from libra_plan.planner.simulate.world import Costs, Drift, Failures
 
 WIDE = type(DECODE)(
@@ -25,7 +25,7 @@ COSTS = Costs(decode=(DECODE, WIDE), train=RAGGED, sync_s=1.0, weights_gib=2.0, 
 def share_of_bound(world, policy, seed):
     """Give the figure of a run over the bound of its world and seed."""
     references = References(world)
-    figures = figures_of(simulate(world, policy, seed), world, references)
+    figures = figures_of(run_world(world, policy, seed), world, references)
     return figures.weighted / upper_bound(world, seed, references)
 
 
@@ -70,7 +70,7 @@ def cases(draw):
 def test_no_placement_exceeds_the_bound(case, seed):
     """A bound that one run breaks is none: sync and async, tools, scoring, two sizes of replicas."""
     world, places = case
-    assert share_of_bound(world, Fixed(*places), seed) <= 1.0 + 1e-9
+    assert share_of_bound(world, FixedPlacement(*places), seed) <= 1.0 + 1e-9
 
 
 @pytest.mark.parametrize("name", ["best-static", "libra", "ours", "clairvoyant"])
@@ -90,7 +90,7 @@ def test_the_bound_is_met_where_training_is_all_there_is():
     """No tails, no stragglers, no moves: a bound far above what is done would say nothing."""
     trains = make_task("trains", samples=64, sigma=0.1, costs=Costs(train=TRAIN), arrangements=("colocated",))
     world = make_world(trains, gpus=4, hours=0.1)
-    assert share_of_bound(world, Fixed(hold(world, "trains", train=[1, 1, 1, 1])), 0) > 0.97
+    assert share_of_bound(world, FixedPlacement(hold(world, "trains", train=[1, 1, 1, 1])), 0) > 0.97
 
 
 def test_failures_take_their_part_of_the_bound():

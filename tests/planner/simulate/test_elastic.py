@@ -3,15 +3,14 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sim_worlds import DECODE, TRAIN, Fixed, Tools, hold, make_task, make_world
+from sim_worlds import DECODE, TRAIN, FixedPlacement, Tools, hold, make_task, make_world
 
 from libra_plan.models.parallelism import Layout
 from libra_plan.planner.problem import IncumbentRole, IncumbentTask
 from libra_plan.planner.simulate.elastic import elastic_change
-from libra_plan.planner.simulate.engine import simulate
-from libra_plan.planner.simulate.noisy_cost_model import world_cluster
+from libra_plan.planner.simulate.engine import run_world
 from libra_plan.planner.simulate.replica import Replica, Trajectory
-from libra_plan.planner.simulate.world import Costs, Elastic
+from libra_plan.planner.simulate.world import Costs, Elastic, world_cluster
 
 COSTS = Costs(decode=(DECODE,), train=TRAIN, sync_s=1.0, weights_gib=2.0, state_gib=10.0)
 ELASTIC = Elastic(to_rollout_s=10.8, to_training_s=4.4, snapshot_s=3.6)
@@ -49,11 +48,13 @@ def test_other_layouts_other_gpus_and_shared_pools_are_no_elastic_change():
     before = placed(4, 2)
     assert elastic_change(before, placed(2, 2, sizes=(2, 2))) is None
     assert elastic_change(before, placed(4, 2, first=8)) is None
-    pooled = IncumbentTask("rl", tuple(IncumbentRole(r.role, r.layout, r.replicas, "pool") for r in before.roles))
+    pooled = IncumbentTask(
+        "rl", tuple(IncumbentRole(r.role, r.layout, r.replicas, "pool") for r in before.roles)
+    )
     assert elastic_change(before, pooled) is None
 
 
-class Swap(Fixed):
+class Swap(FixedPlacement):
     """Hold the first placement for half an hour, then the second."""
 
     def decide(self, view):
@@ -65,7 +66,7 @@ def swapped(first, second, *, elastic, free=False, **more):
     given = {**ASYNC, "costs": COSTS, "tools": Tools(mean_s=2.0, sigma=0.3, on_workers=False), "turns": 3}
     world = make_world(make_task(elastic=elastic, **{**given, **more}), free=False)
     roles = [hold(world, "rl", **each) for each in (first, second)]
-    return simulate(world, Swap(*roles, moves_free=free), 0, keep_stages=True)
+    return run_world(world, Swap(*roles, moves_free=free), 0, keep_stages=True)
 
 
 MORE_TRAINING = ({"rollout": [1] * 6, "train": [1]}, {"rollout": [1] * 4, "train": [1] * 3})
@@ -87,7 +88,7 @@ def test_nothing_is_lost_in_a_shift_and_every_step_is_done_once():
     """Trajectories of a replica that leaves go on elsewhere: the same work, in the same order, to the end."""
     record = swapped(*MORE_TRAINING, elastic=ELASTIC)
     assert [step.step for step in record.steps] == list(range(len(record.steps)))
-    stays = simulate(make_world(make_task(costs=COSTS, **ASYNC)), Fixed(hold_all()), 0)
+    stays = run_world(make_world(make_task(costs=COSTS, **ASYNC)), FixedPlacement(hold_all()), 0)
     assert {step.samples for step in record.steps} == {step.samples for step in stays.steps} == {64}
     assert sum(held.to_s - held.from_s for held in record.placements) == pytest.approx(
         3600.0 - record.changes[0].start_s, rel=1e-3
@@ -108,7 +109,7 @@ def test_the_ablation_without_it_pays_the_restart():
 
     world = make_world(make_task(elastic=ELASTIC, costs=COSTS, **ASYNC), free=False)
     roles = [hold(world, "rl", **each) for each in MORE_TRAINING]
-    record = simulate(world, Stiff(*roles, moves_free=False), 0)
+    record = run_world(world, Stiff(*roles, moves_free=False), 0)
     assert [change.why for change in record.changes] == ["start", "move"]
 
 

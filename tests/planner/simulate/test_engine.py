@@ -5,10 +5,10 @@ from statistics import mean
 
 import msgspec
 import pytest
-from sim_worlds import DECODE, TRAIN, Fixed, Tools, hold, make_task, make_world
+from sim_worlds import DECODE, TRAIN, FixedPlacement, Tools, hold, make_task, make_world
 
-from libra_plan.planner.simulate.engine import simulate
-from libra_plan.planner.simulate.task_run import TaskRun
+from libra_plan.planner.simulate.engine import run_world
+from libra_plan.planner.simulate.task import TaskRun
 from libra_plan.planner.simulate.world import Costs, Failures
 
 COSTS = Costs(decode=(DECODE,), train=TRAIN, sync_s=1.0, weights_gib=2.0, state_gib=10.0)
@@ -16,7 +16,7 @@ COSTS = Costs(decode=(DECODE,), train=TRAIN, sync_s=1.0, weights_gib=2.0, state_
 
 def run(world, *placed, seed=0, **more):
     """Run a world with these placements."""
-    return simulate(world, Fixed(*placed, **more), seed)
+    return run_world(world, FixedPlacement(*placed, **more), seed)
 
 
 def test_the_same_seed_gives_the_same_run_and_another_seed_another():
@@ -116,7 +116,7 @@ def test_stragglers_make_steps_longer_the_more_replicas_there_are():
     assert seconds(8) > 1.15 * seconds(1)
 
 
-class Swap(Fixed):
+class Swap(FixedPlacement):
     """Hold the first placement for half an hour, then the second."""
 
     def decide(self, view):
@@ -127,7 +127,7 @@ def test_a_move_waits_for_the_step_and_costs_what_was_measured():
     """The step under way is kept, and the start, save and load are within the measured spread."""
     world = make_world(make_task(costs=COSTS), free=False, hours=2.0)
     small, large = hold(world, "rl", rollout=[1], train=[1]), hold(world, "rl", rollout=[1, 1, 1], train=[1])
-    record = simulate(world, Swap(small, large, moves_free=False), 0)
+    record = run_world(world, Swap(small, large, moves_free=False), 0)
     begun, moved = record.changes
     assert (begun.why, moved.why) == ("start", "move")
     assert moved.at_s in {step.at_s for step in record.steps}
@@ -141,7 +141,7 @@ def test_tasks_arrive_and_leave():
     late = make_task("late", costs=COSTS, arrives_s=1000.0, steps=3)
     world = make_world(make_task("rl", costs=COSTS), late)
     places = [hold(world, "rl", rollout=[1], train=[1]), hold(world, "late", rollout=[1, 1], train=[1])]
-    record = simulate(world, Fixed(places[0], places[1]), 0)
+    record = run_world(world, FixedPlacement(places[0], places[1]), 0)
     mine = [step for step in record.steps if step.task == "late"]
     assert len(mine) == 3
     assert record.arrived_s["late"] == 1000.0

@@ -10,11 +10,11 @@ import math
 import msgspec
 import numpy as np
 import pytest
-from sim_worlds import Fixed, hold, make_task
+from sim_worlds import FixedPlacement, hold, make_task
 
-from libra_plan.planner.simulate.engine import simulate
-from libra_plan.planner.simulate.report import References, Spread, figures_of, summaries
-from libra_plan.planner.simulate.series import bins, held, used
+from libra_plan.planner.simulate.engine import run_world
+from libra_plan.planner.simulate.figures import References, SeedMean, figures_of, summaries
+from libra_plan.planner.simulate.record import bins, held, used
 from libra_plan.planner.simulate.world import Costs, DecodeCosts, Drift, Site, SwitchCosts, Training, World
 from libra_plan.profiles.schema_workload import LogNormal
 
@@ -52,8 +52,8 @@ def ran():
     world = hand_world(
         hand_task("a", **only), hand_task("b", arrives_s=10.0, weight=2.0, **only), seconds=40.0
     )
-    fixed = Fixed(hold(world, "a", train=[1, 1]), hold(world, "b", train=[1]), moves_free=False)
-    record = simulate(world, fixed, 0, keep_stages=True)
+    fixed = FixedPlacement(hold(world, "a", train=[1, 1]), hold(world, "b", train=[1]), moves_free=False)
+    record = run_world(world, fixed, 0, keep_stages=True)
     return world, record, figures_of(record, world, References(world))
 
 
@@ -103,7 +103,7 @@ def test_time_series_hold_what_the_figures_hold(ran):
 def test_a_stage_that_outlasts_the_world_counts_as_far_as_it_went():
     """At second 20, a is 3 s into a step of 5: 18 s on 2 GPUs are work, not 20."""
     world = hand_world(hand_task("a", arrangements=("colocated",)), seconds=20.0)
-    record = simulate(world, Fixed(hold(world, "a", train=[1, 1]), moves_free=False), 0)
+    record = run_world(world, FixedPlacement(hold(world, "a", train=[1, 1]), moves_free=False), 0)
     figures = figures_of(record, world, References(world))
     assert figures.idle == pytest.approx(1 - 36 / 80)
     assert figures.jct_mean_s is figures.makespan_s is None
@@ -116,7 +116,7 @@ def test_roles_in_turn_are_held_once_and_rollouts_show_between_looks():
     )
     world = hand_world(hand_task("a", Costs(decode=(decode,), train=TRAIN)), seconds=20.0)
     placed = hold(world, "a", shared=True, rollout=[1], train=[1])
-    record = simulate(world, Fixed(placed, moves_free=True), 0, keep_stages=True)
+    record = run_world(world, FixedPlacement(placed, moves_free=True), 0, keep_stages=True)
     edges = bins(record, 10.0)
     (together,) = held(record, edges)
     assert (together.part, together.gpus.tolist()) == ("rollout + train", [1.0, 1.0])
@@ -132,7 +132,7 @@ def test_a_task_that_has_not_come_counts_for_nothing():
         hand_task("b", arrangements=("colocated",), arrives_s=1e6),
         seconds=20.0,
     )
-    record = simulate(world, Fixed(hold(world, "a", train=[1, 1]), moves_free=False), 0)
+    record = run_world(world, FixedPlacement(hold(world, "a", train=[1, 1]), moves_free=False), 0)
     figures = figures_of(record, world, References(world))
     assert set(figures.task_rates) == {"a"}
     assert figures.fairness == figures.task_rates["a"] > 0
@@ -151,8 +151,8 @@ def test_intervals_are_students_and_changes_are_paired(ran):
     half = 4.302653 / math.sqrt(3)
     assert (value.seeds, value.mean, value.low, value.high) == pytest.approx((3, 2.0, 2.0 - half, 2.0 + half))
     assert found["base", "weighted"].change is None
-    assert found["new", "weighted"].change == Spread(3, 0.5, 0.5, 0.5)
+    assert found["new", "weighted"].change == SeedMean(3, 0.5, 0.5, 0.5)
     assert found["base", "jct_mean_s"].value.seeds == 2
-    assert found["new", "jct_mean_s"].change == Spread(2, -2.0, -2.0, -2.0)
+    assert found["new", "jct_mean_s"].change == SeedMean(2, -2.0, -2.0, -2.0)
     assert found["new", "task_rates.a"].change.mean == 0.0
-    assert Spread.of(np.array([4.0])) == Spread(1, 4.0, None, None)
+    assert SeedMean.of(np.array([4.0])) == SeedMean(1, 4.0, None, None)

@@ -6,7 +6,7 @@ import pytest
 from sim_worlds import DECODE, TRAIN, make_task, make_world
 
 from libra_plan.errors import InputError
-from libra_plan.planner.simulate.engine import simulate
+from libra_plan.planner.simulate.engine import run_world
 from libra_plan.planner.simulate.policies import POLICIES, make_policy
 from libra_plan.planner.simulate.policies.static import FixedSplit
 from libra_plan.planner.simulate.world import Costs, Drift, Failures
@@ -59,7 +59,7 @@ class Checked:
 @pytest.mark.parametrize("name", sorted(POLICIES))
 def test_every_policy_places_tasks_validly_and_gets_work_done(name):
     """A comparison is void if one side uses a GPU twice, or one that failed."""
-    record = simulate(busy_world(), Checked(make_policy(name)), 1)
+    record = run_world(busy_world(), Checked(make_policy(name)), 1)
     done = [step.task for step in record.steps]
     assert min(done.count("a"), done.count("b")) > 3
 
@@ -68,7 +68,7 @@ def test_every_policy_places_tasks_validly_and_gets_work_done(name):
 def test_deciding_is_deterministic(name):
     """A run that cannot be repeated proves nothing."""
     world = busy_world(hours=0.25)
-    first, again = (simulate(world, make_policy(name), 2).steps for _ in range(2))
+    first, again = (run_world(world, make_policy(name), 2).steps for _ in range(2))
     assert first == again
 
 
@@ -76,7 +76,7 @@ def test_ours_moves_nothing_where_there_is_nothing_to_gain():
     """Two tasks that are alike, exact models: whatever it moved would be lost."""
     streaming = {"coupling": "async", "staleness": 1, "arrangements": ("separate",), "costs": COSTS}
     world = make_world(make_task("a", **streaming), make_task("b", **streaming), free=False, hours=1.0)
-    record = simulate(world, make_policy("ours"), 0)
+    record = run_world(world, make_policy("ours"), 0)
     assert [change.why for change in record.changes] == ["start", "start"]
 
 
@@ -84,7 +84,7 @@ def test_the_clairvoyant_is_not_behind_the_equal_split():
     """Who knows the costs and the future and moves for free must not lose to who knows nothing."""
     world = busy_world(failures=None)
     done = {
-        name: mean(len(simulate(world, make_policy(name), seed).steps) for seed in range(2))
+        name: mean(len(run_world(world, make_policy(name), seed).steps) for seed in range(2))
         for name in ("equal", "clairvoyant")
     }
     assert done["clairvoyant"] > 0.97 * done["equal"]
@@ -109,6 +109,6 @@ def test_the_uniform_split_gives_every_role_as_many_gpus():
             seen.append(uniform.decide(view))
             return seen[-1]
 
-    simulate(world, Spy(), 0)
+    run_world(world, Spy(), 0)
     held = [[sum(map(len, role.replicas)) for role in task.roles] for task in seen[0]]
     assert held == [[2, 2], [2, 2]]

@@ -4,9 +4,9 @@ Who changes what is simulated on purpose records them anew: a failing test shows
 """
 
 import pytest
-from sim_worlds import DECODE, TRAIN, Fixed, Scoring, Tools, hold, make_task, make_world
+from sim_worlds import DECODE, TRAIN, FixedPlacement, Scoring, Tools, hold, make_task, make_world
 
-from libra_plan.planner.simulate.engine import simulate
+from libra_plan.planner.simulate.engine import run_world
 from libra_plan.planner.simulate.world import Costs, DecodeCosts, Drift, Failures
 
 RAGGED = type(TRAIN)(
@@ -61,7 +61,7 @@ RECORDED = {
 def test_steps_end_when_they_did_when_recorded(case):
     """Compared to a part in a billion: sums in another order may differ in the last bit, events may not."""
     world, *placed = case()
-    record = simulate(world, Fixed(*placed), 7)
+    record = run_world(world, FixedPlacement(*placed), 7)
     ended = [step.at_s for step in record.steps]
     found = (len(ended), sum(ended), sum(record.busy_gpu_s.values()), record.events)
     assert found == pytest.approx(RECORDED[case.__name__], rel=1e-9)

@@ -5,11 +5,11 @@ import math
 
 import msgspec
 import pytest
-from sim_worlds import DECODE, TRAIN, Fixed, hold, make_task, make_world
+from sim_worlds import DECODE, TRAIN, FixedPlacement, hold, make_task, make_world
 
-from libra_plan.planner.simulate.engine import simulate
-from libra_plan.planner.simulate.report import References, figures_of, paired
-from libra_plan.planner.simulate.traces import chrome_trace, json_lines
+from libra_plan.planner.simulate.engine import run_world
+from libra_plan.planner.simulate.figures import References, figures_of, paired
+from libra_plan.planner.simulate.record import chrome_trace, json_lines
 from libra_plan.planner.simulate.world import Costs
 
 COSTS = Costs(decode=(DECODE,), train=TRAIN, sync_s=1.0)
@@ -19,7 +19,7 @@ def small():
     """Make a world that runs in a moment, and its record."""
     world = make_world(make_task(costs=COSTS), gpus=4, hours=0.5)
     placed = hold(world, "rl", shared=True, rollout=[1] * 4, train=[1] * 4)
-    return world, simulate(world, Fixed(placed), 0, keep_stages=True)
+    return world, run_world(world, FixedPlacement(placed), 0, keep_stages=True)
 
 
 def test_a_task_alone_in_its_best_form_does_about_its_fair_share():

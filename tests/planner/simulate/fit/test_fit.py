@@ -6,8 +6,8 @@ from sim_recordings import run_held, slower, write_counters, write_trace, write_
 from sim_worlds import DECODE, TRAIN, Scoring, Tools, make_task, make_world
 
 from libra_plan.errors import InputError, WorkloadError
-from libra_plan.planner.simulate.fit.fit import fit_world
-from libra_plan.planner.simulate.fit.recorded import Recorded, TaskSeen
+from libra_plan.planner.simulate.fit.evidence import Recorded, TaskSeen
+from libra_plan.planner.simulate.fit.fit import fit_recorded
 from libra_plan.planner.simulate.fit.sources import read_recordings
 from libra_plan.planner.simulate.world import Costs, Drift
 from libra_plan.planner.telemetry.readers import ReaderFacts
@@ -38,7 +38,7 @@ def true_world(base, steps=48, sigma=0.05, drift=1.6, **task):
 
 def fitted(base, paths, placed=None):
     """Read and fit."""
-    return fit_world(base, read_recordings(paths, ReaderFacts()), placed, "fitted")
+    return fit_recorded(base, read_recordings(paths, ReaderFacts()), placed, "fitted")
 
 
 def by_key(fit):
@@ -164,9 +164,11 @@ def test_recordings_of_tasks_that_the_base_lacks_are_refused():
     """Another task's costs must not become this one's."""
     two = make_world(make_task("one"), make_task("two"))
     with pytest.raises(InputError, match="does not have"):
-        fit_world(two, Recorded(tasks={"three": TaskSeen()}), None, "fitted")
+        fit_recorded(two, Recorded(tasks={"three": TaskSeen()}), None, "fitted")
     with pytest.raises(InputError, match="recordings of several tasks"):
-        fit_world(make_world(make_task()), Recorded(tasks={"a": TaskSeen(), "b": TaskSeen()}), None, "fitted")
+        fit_recorded(
+            make_world(make_task()), Recorded(tasks={"a": TaskSeen(), "b": TaskSeen()}), None, "fitted"
+        )
 
 
 def test_an_async_task_keeps_its_decode_costs(tmp_path):

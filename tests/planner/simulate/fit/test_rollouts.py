@@ -4,8 +4,7 @@ import pytest
 from sim_worlds import DECODE, make_task, make_world
 
 from libra_plan.errors import WorkloadError
-from libra_plan.planner.simulate.fit.figures import Found
-from libra_plan.planner.simulate.fit.recorded import DecodeSeen, StageSeen, TaskSeen
+from libra_plan.planner.simulate.fit.evidence import DecodeSeen, FitFindings, StageSeen, TaskSeen
 from libra_plan.planner.simulate.fit.rollouts import fit_rollout
 
 
@@ -22,7 +21,7 @@ def test_windows_of_decode_steps_give_the_factor_also_of_an_async_task():
         for _ in range(2)
     ]
     task = make_task(coupling="async", staleness=1, arrangements=("separate",))
-    found = Found()
+    found = FitFindings()
     (decode,) = fit_rollout(make_world(task), task, TaskSeen(decode=windows), found)
     assert decode.fixed_s == pytest.approx(1.25 * DECODE.fixed_s)
     assert decode.kv_tokens == DECODE.kv_tokens
@@ -35,4 +34,4 @@ def test_replicas_of_a_size_without_costs_are_refused():
     rows = [StageSeen(step, 10.0, None, (4, 4)) for step in range(10)]
     task = make_task()
     with pytest.raises(WorkloadError, match="no costs for"):
-        fit_rollout(make_world(task), task, TaskSeen(stages={"rollout": rows}), Found())
+        fit_rollout(make_world(task), task, TaskSeen(stages={"rollout": rows}), FitFindings())

@@ -9,12 +9,10 @@ from sim_recordings import write_trace
 from sim_worlds import make_task, make_world
 from telemetry_cases import gpu, recorder, sample
 
-from libra_plan.planner.simulate.engine import simulate
-from libra_plan.planner.simulate.fit.figures import Found
-from libra_plan.planner.simulate.fit.recorded import Recorded
+from libra_plan.planner.simulate.engine import run_world
+from libra_plan.planner.simulate.fit.evidence import FitFindings, Recorded
 from libra_plan.planner.simulate.fit.site import fit_error, fit_failures, fit_switching
-from libra_plan.planner.simulate.fit.sources import read_recordings
-from libra_plan.planner.simulate.fit.watched import add_monitor
+from libra_plan.planner.simulate.fit.sources import add_monitor, read_recordings
 from libra_plan.planner.simulate.policies import make_policy
 from libra_plan.planner.simulate.world import Failures
 from libra_plan.planner.telemetry.readers import ReaderFacts
@@ -25,8 +23,8 @@ def test_failures_and_moves_of_a_trace_come_back(tmp_path):
     """Mean time between failures within its interval, starts within the triangle they were drawn from."""
     failures = Failures(mtbf_hours=4.0, repair_median_s=600.0, repair_sigma=0.5)
     world = make_world(make_task(), gpus=8, hours=6.0, failures=failures, free=False)
-    trace = write_trace(tmp_path / "t.jsonl", simulate(world, make_policy("equal"), 0, keep_stages=True))
-    seen, found = read_recordings([trace], ReaderFacts()), Found()
+    trace = write_trace(tmp_path / "t.jsonl", run_world(world, make_policy("equal"), 0, keep_stages=True))
+    seen, found = read_recordings([trace], ReaderFacts()), FitFindings()
     fitted = fit_failures(world, seen, found)
     (mtbf, repair) = found.figures
     assert mtbf.low < 4.0 < mtbf.high
@@ -39,7 +37,7 @@ def test_failures_and_moves_of_a_trace_come_back(tmp_path):
 
 def test_two_failures_are_no_rate():
     """They are told, with the hours in which they were seen."""
-    found = Found()
+    found = FitFindings()
     assert fit_failures(make_world(make_task()), Recorded(gpu_hours=500.0, failures=2), found) is None
     assert found.assumed == [("failures: none", "2 failures in 500.0 GPU-hours, 3 are the least")]
 
@@ -47,7 +45,7 @@ def test_two_failures_are_no_rate():
 def test_the_error_of_models_needs_eight_outcomes():
     """Its figure is the root of the mean square, as the world's `model_error`."""
     errors = list(np.random.default_rng(0).normal(0.0, 0.1, 200))
-    found = Found()
+    found = FitFindings()
     assert fit_error(make_world(make_task()), Recorded(errors=errors), found) == pytest.approx(0.1, rel=0.15)
     assert fit_error(make_world(make_task()), Recorded(errors=errors[:7]), found) == 0.0
     assert found.assumed[0][0] == "model_error"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from libra_plan.planner.simulate.fit.recorded import Recorded
+from libra_plan.planner.simulate.fit.evidence import Recorded
 from libra_plan.planner.simulate.fit.windows import add_windows
 from libra_plan.planner.telemetry.work_windows import WorkWindow
 

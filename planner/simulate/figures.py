@@ -10,18 +10,18 @@ import numpy as np
 
 from libra_plan.models.quantities import Origin, exactly
 from libra_plan.planner.optimize.solve import solve_problem
-from libra_plan.planner.simulate.noisy_cost_model import Believed, world_cluster
-from libra_plan.planner.simulate.placing import PARAMS, part_of, shares
-from libra_plan.planner.simulate.record import Record
-from libra_plan.planner.simulate.world import World
+from libra_plan.planner.simulate.noisy_cost_model import NoisyCosts
+from libra_plan.planner.simulate.policy import PARAMS, part_of, shares
+from libra_plan.planner.simulate.record import RunRecord
+from libra_plan.planner.simulate.world import World, world_cluster
 
 __all__ = [
     "FIGURES",
+    "FigureSummary",
     "Figures",
-    "Interval",
+    "PairedRatio",
     "References",
-    "Spread",
-    "Summary",
+    "SeedMean",
     "figures_of",
     "paired",
     "summaries",
@@ -86,13 +86,13 @@ class References:
     """
 
     def __init__(self, world: World) -> None:
-        self.world, self._true = world, Believed(world)
+        self.world, self._true = world, NoisyCosts(world)
         weights = {task.id: task.weight for task in world.tasks}
         self._gpus = shares(world_cluster(world), weights)
         self._kept: dict[tuple[str, int], float] = {}
 
     def step_s(self, task: str, mean_tokens: float) -> float:
-        """Give the reference for a step with this mean length."""
+        """Return the reference for a step with this mean length."""
         bucket = round(math.log(mean_tokens) / _BUCKET)
         if (task, bucket) not in self._kept:
             whole = world_cluster(self.world)
@@ -105,7 +105,9 @@ class References:
         return self._kept[task, bucket]
 
 
-def figures_of(record: Record, world: World, references: References, bound: float | None = None) -> Figures:
+def figures_of(
+    record: RunRecord, world: World, references: References, bound: float | None = None
+) -> Figures:
     """Add up one run; `bound` is what none exceeds under its seed."""
     seconds = record.hours * 3600.0
     done: dict[str, float] = {task.id: 0.0 for task in world.tasks}
@@ -142,12 +144,12 @@ def figures_of(record: Record, world: World, references: References, bound: floa
     )
 
 
-def _here_s(record: Record, task: str, seconds: float) -> float:
-    """Give the seconds a task was there, waiting counted."""
+def _here_s(record: RunRecord, task: str, seconds: float) -> float:
+    """Return the seconds a task was there, waiting counted."""
     return max(1.0, record.finished_s.get(task, seconds) - record.arrived_s[task])
 
 
-class Interval(msgspec.Struct, frozen=True):
+class PairedRatio(msgspec.Struct, frozen=True):
     """A ratio of two policies over paired seeds: mean, and 95 % interval (None: one seed only)."""
 
     world: str
@@ -159,7 +161,7 @@ class Interval(msgspec.Struct, frozen=True):
     high: float | None
 
 
-def paired(found: Sequence[Figures], policy: str, over: str) -> list[Interval]:
+def paired(found: Sequence[Figures], policy: str, over: str) -> list[PairedRatio]:
     """Compare weighted throughput seed by seed: Student's interval of the mean of ln ratios, per world."""
     by: Mapping[tuple[str, str, int], float] = {
         (each.world, each.policy, each.seed): each.weighted for each in found
@@ -170,13 +172,13 @@ def paired(found: Sequence[Figures], policy: str, over: str) -> list[Interval]:
         logs = np.array([math.log(by[world, policy, s] / by[world, over, s]) for s in seeds])
         if not len(logs):
             continue
-        spread = Spread.of(logs)
+        spread = SeedMean.of(logs)
         low, high = (None if end is None else math.exp(end) for end in (spread.low, spread.high))
-        result.append(Interval(world, policy, over, len(logs), math.exp(spread.mean), low, high))
+        result.append(PairedRatio(world, policy, over, len(logs), math.exp(spread.mean), low, high))
     return result
 
 
-class Spread(msgspec.Struct, frozen=True):
+class SeedMean(msgspec.Struct, frozen=True):
     """A mean over seeds, with Student's 95 % interval (None: one seed only)."""
 
     seeds: int
@@ -185,19 +187,19 @@ class Spread(msgspec.Struct, frozen=True):
     high: float | None
 
     @staticmethod
-    def of(values: Iterable[float]) -> Spread:
+    def of(values: Iterable[float]) -> SeedMean:
         """Take the mean of one value per seed, and its interval."""
         from scipy.stats import t as student
 
         known = np.array(list(values), dtype=np.float64)
         mean, count = float(known.mean()), len(known)
         if count == 1:
-            return Spread(1, mean, None, None)
+            return SeedMean(1, mean, None, None)
         half = float(student.ppf(0.975, count - 1) * known.std(ddof=1) / math.sqrt(count))
-        return Spread(count, mean, mean - half, mean + half)
+        return SeedMean(count, mean, mean - half, mean + half)
 
 
-class Summary(msgspec.Struct, frozen=True):
+class FigureSummary(msgspec.Struct, frozen=True):
     """A figure of a policy in a world, over the seeds in which there is one.
 
     `figure` is a field of `Figures`, or `task_rates.TASK`. `change` is the difference to the policy it is
@@ -208,11 +210,11 @@ class Summary(msgspec.Struct, frozen=True):
     policy: str
     figure: str
     over: str
-    value: Spread
-    change: Spread | None
+    value: SeedMean
+    change: SeedMean | None
 
 
-def summaries(found: Sequence[Figures], over: str) -> list[Summary]:
+def summaries(found: Sequence[Figures], over: str) -> list[FigureSummary]:
     """Sum up every figure of every world and policy, and compare it with that of another policy."""
     result = []
     for world, policy in dict.fromkeys((each.world, each.policy) for each in found):
@@ -226,13 +228,13 @@ def summaries(found: Sequence[Figures], over: str) -> list[Summary]:
             before = {seed: _value(each, figure) for seed, each in other.items()}
             change = [v - b for seed, v in values.items() if (b := before.get(seed)) is not None]
             result.append(
-                Summary(
+                FigureSummary(
                     world,
                     policy,
                     figure,
                     over,
-                    Spread.of(values.values()),
-                    Spread.of(change) if change else None,
+                    SeedMean.of(values.values()),
+                    SeedMean.of(change) if change else None,
                 )
             )
     return result

@@ -7,8 +7,7 @@ import pytest
 from sim_worlds import DECODE, TRAIN, make_task, make_world
 
 from libra_plan.errors import InputError
-from libra_plan.planner.simulate.parallel import in_parallel
-from libra_plan.planner.simulate.sweep import Case, sweep
+from libra_plan.planner.simulate.sweep import Case, in_parallel, sweep
 from libra_plan.planner.simulate.world import Costs
 
 NEEDS = {"loky": "joblib", "dask": "distributed", "ray": "ray"}

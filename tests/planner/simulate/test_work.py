@@ -6,11 +6,10 @@ import pytest
 from sim_worlds import DECODE, Tools, make_task, make_world
 
 from libra_plan.errors import WorkloadError
-from libra_plan.planner.simulate.outcomes import Outcomes, read_tokens
 from libra_plan.planner.simulate.replica import Replica, Trajectory
-from libra_plan.planner.simulate.stages import expected_step_lengths, rollout_closed_s
-from libra_plan.planner.simulate.work import Work
-from libra_plan.planner.simulate.world import Drift, read_world
+from libra_plan.planner.simulate.stage_times import expected_step_lengths, rollout_closed_s
+from libra_plan.planner.simulate.work import DrawnWork, read_tokens
+from libra_plan.planner.simulate.world import Drift, Outcomes, read_world
 
 LATE = Drift(first_mean_tokens=11_500, sigma=1.0, max_tokens=40_960)
 OUTCOMES = Outcomes(prompts=8, per_prompt=16)
@@ -20,7 +19,7 @@ WIDE = msgspec.structs.replace(DECODE, kv_tokens=4_000_000)
 def drawn(outcomes=OUTCOMES, **more):
     """Draw the steps of a task with outcomes."""
     task = make_task(responses=LATE, turns=5, tools=Tools(mean_s=1.0), outcomes=outcomes, **more)
-    return Work(task, seed=3)
+    return DrawnWork(task, seed=3)
 
 
 def test_tool_output_is_what_was_published_of_it():

@@ -2,11 +2,11 @@
 
 import msgspec
 import pytest
-from sim_worlds import Fixed, hold, make_task, make_world
+from sim_worlds import FixedPlacement, hold, make_task, make_world
 
 from libra_plan.errors import WorkloadError
 from libra_plan.models.query import DecodeCoefficients
-from libra_plan.planner.simulate.engine import simulate
+from libra_plan.planner.simulate.engine import run_world
 from libra_plan.planner.simulate.world import Costs, Site, read_world, shipped_worlds
 
 STEP_S = {32: 790.10, 64: 365.28, 128: 356.30}
@@ -32,7 +32,7 @@ def test_the_verl_world_meets_the_public_step_times_within_25_percent(gpus):
         shared=True,
         **{"rollout": [1] * gpus, "log-probabilities": [1] * gpus, "train": [1] * gpus},
     )
-    seconds = simulate(world, Fixed(placed), seed=0).steps[0].at_s
+    seconds = run_world(world, FixedPlacement(placed), seed=0).steps[0].at_s
     print(f"verl 7B DAPO on {gpus} GPUs: {STEP_S[gpus]} s published, {seconds:.1f} s simulated")
     assert seconds == pytest.approx(STEP_S[gpus], rel=0.25)
 

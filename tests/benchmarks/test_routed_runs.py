@@ -1,16 +1,19 @@
-"""Moves between replicas: what they cost, that nothing is lost on the way, and that the bound holds."""
+"""Runs whose trajectories are routed: what moves between replicas cost, and that nothing is lost."""
+
+import sys
+from pathlib import Path
 
 import msgspec
 import pytest
-from sim_worlds import DECODE, TRAIN, Fixed, Tools, hold, make_task, make_world
+from sim_worlds import DECODE, TRAIN, FixedPlacement, Tools, hold, make_task, make_world
 
-from libra_plan.planner.simulate.bound import upper_bound
-from libra_plan.planner.simulate.engine import Engine, simulate
-from libra_plan.planner.simulate.outcomes import Outcomes
-from libra_plan.planner.simulate.report import References, figures_of
-from libra_plan.planner.simulate.routers import Bucket, Routing
-from libra_plan.planner.simulate.work import Work
-from libra_plan.planner.simulate.world import Costs, Failures
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+
+from routing_rules import Bucket, Routing, routed_by
+
+from libra_plan.planner.simulate.engine import Engine
+from libra_plan.planner.simulate.work import DrawnWork
+from libra_plan.planner.simulate.world import Costs, Failures, Outcomes
 
 WIDE = type(DECODE)(
     tp=4, fixed_s=0.003, per_sequence_s=5e-5, per_token_s=5e-9, prefill_s_per_token=1e-5, kv_tokens=90_000,
@@ -22,23 +25,25 @@ BUCKETS = (Bucket(tp=1, upto_tokens=300), Bucket(tp=4))
 ROUTERS = ("emptiest", "mlfq", "c-mlfq", "oracle")
 
 
-def routed(router="mlfq", **more):
-    """Make a task that is routed, with outcomes of its tools."""
-    own = {key: more.pop(key) for key in ("move_s_per_token", "history_epochs") if key in more}
+def routed(**more):
+    """Make a task with outcomes of its tools."""
     given = {
         "turns": 4,
         "tools": Tools(mean_s=2.0, sigma=0.5, on_workers=False),
         "outcomes": Outcomes(prompts=8, per_prompt=8),
-        "routing": Routing(router=router, buckets=BUCKETS, **own),
         "costs": COSTS,
     }
     return make_task(**{**given, **more})
 
 
-def run(task, rollout=(1, 1, 4), seed=0, **more):
+def run(task, router="mlfq", seed=0, *, move_s_per_token=0.33 / 40_000, history_epochs=0, **more):
     """Run a world of one task on replicas of two sizes."""
     world = make_world(task, **more)
-    engine = Engine(world, Fixed(hold(world, "rl", rollout=rollout, train=[1])), seed, False, lambda: 0.0)
+    routing = Routing(
+        router=router, buckets=BUCKETS, move_s_per_token=move_s_per_token, history_epochs=history_epochs
+    )
+    placed = FixedPlacement(hold(world, "rl", rollout=[1, 1, 4], train=[1]))
+    engine = Engine(world, placed, seed, dealer_of=routed_by(routing))
     return engine.run(None), engine.runs["rl"]
 
 
@@ -46,9 +51,9 @@ def run(task, rollout=(1, 1, 4), seed=0, **more):
 def test_a_move_takes_the_time_of_its_tokens_or_of_prefill(move_s_per_token):
     """The first turn on one GPU, the rest on four, between them the move, whichever way is quicker."""
     costs = msgspec.structs.replace(COSTS, train=None)
-    task = routed(samples=1, costs=costs, steps=1, move_s_per_token=move_s_per_token, mean=2_000.0, sigma=0.0)
-    own = Work(task, 0).step(0).trajectories[0]
-    record, state = run(task)
+    task = routed(samples=1, costs=costs, steps=1, mean=2_000.0, sigma=0.0)
+    own = DrawnWork(task, 0).step(0).trajectories[0]
+    record, state = run(task, move_s_per_token=move_s_per_token)
     turn, part = own.response / 4, own.read / 4
     assert BUCKETS[0].upto_tokens < turn
     at, context = SMALL.prefill_s_per_token * own.prompt, float(own.prompt)
@@ -72,10 +77,10 @@ def test_nothing_is_lost_however_trajectories_are_routed(router, coupling):
     more = {} if coupling == "sync" else {
         "coupling": "async", "staleness": 1, "arrangements": ("separate",), "rollouts": coupling,
     }  # fmt: skip
-    record, state = run(routed(router, history_epochs=1, steps=6, samples=48, **more))
+    record, state = run(routed(steps=6, samples=48, **more), router, history_epochs=1)
     assert [step.samples for step in record.steps] == [48] * 6
     if coupling == "sync":
-        numbers = Work(state.spec, 0)
+        numbers = DrawnWork(state.spec, 0)
         assert [step.tokens for step in record.steps] == [numbers.step(k).lengths.sum() for k in range(6)]
         assert state.dealer.router.routed.ended == 6 * 48
     if router == "mlfq":
@@ -84,9 +89,11 @@ def test_nothing_is_lost_however_trajectories_are_routed(router, coupling):
 
 def test_replicas_are_empty_after_a_batch():
     """What `expect` keeps and `give_up` frees must cancel."""
-    task = routed("mlfq", samples=48, costs=msgspec.structs.replace(COSTS, train=None))
+    task = routed(samples=48, costs=msgspec.structs.replace(COSTS, train=None))
     world = make_world(task, hours=0.2)
-    engine = Engine(world, Fixed(hold(world, "rl", rollout=[1, 1, 4])), 3, False, lambda: 0.0)
+    routing = Routing(router="mlfq", buckets=BUCKETS)
+    placed = FixedPlacement(hold(world, "rl", rollout=[1, 1, 4]))
+    engine = Engine(world, placed, 3, dealer_of=routed_by(routing))
     seen = []
 
     def look(done):
@@ -101,27 +108,23 @@ def test_replicas_are_empty_after_a_batch():
 
 def test_a_failed_gpu_loses_what_is_on_its_way_only_for_a_while():
     """A trajectory between two replicas must come back once, not twice and not never."""
-    task = routed("mlfq", samples=48, move_s_per_token=0.01, coupling="async", staleness=1, steps=40,
-                  arrangements=("separate",))  # fmt: skip
-    record, _ = run(task, failures=Failures(mtbf_hours=1.0, repair_median_s=60.0), hours=6.0, gpus=8, seed=1)
+    task = routed(samples=48, coupling="async", staleness=1, steps=40, arrangements=("separate",))
+    record, _ = run(
+        task,
+        move_s_per_token=0.01,
+        failures=Failures(mtbf_hours=1.0, repair_median_s=60.0),
+        hours=6.0,
+        gpus=8,
+        seed=1,
+    )
     assert record.failures
     assert [step.samples for step in record.steps] == [48] * 40
-
-
-@pytest.mark.parametrize("router", ROUTERS)
-def test_no_routing_exceeds_the_bound(router):
-    """A trajectory that moves has the best of several sizes: the bound must not suppose one for all of it."""
-    world = make_world(routed(router, history_epochs=1, steps=3), hours=0.02)
-    references = References(world)
-    record = simulate(world, Fixed(hold(world, "rl", rollout=[1, 1, 4], train=[1])), 2)
-    share = figures_of(record, world, references).weighted / upper_bound(world, 2, references)
-    assert 0.05 < share <= 1.0
 
 
 def test_large_replicas_shorten_the_tail_more_when_lengths_are_known():
     """The point of routing: the longest trajectories on the fastest replicas end a batch sooner."""
     ends = {
-        router: run(routed(router, samples=48, steps=4, mean=1_200.0, sigma=1.0))[0].steps[-1].at_s
+        router: run(routed(samples=48, steps=4, mean=1_200.0, sigma=1.0), router)[0].steps[-1].at_s
         for router in ("emptiest", "oracle")
     }
     assert ends["oracle"] < ends["emptiest"]

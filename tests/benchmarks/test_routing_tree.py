@@ -1,10 +1,15 @@
 """The prefix tree: what a node tells, what an unseen one falls back to, and what is kept."""
 
+import sys
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libra_plan.planner.simulate.outcome_tree import OutcomeTree
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+
+from routing_tree import OutcomeTree
 
 FAILED, WENT = "run/small/failure", "run/small/success"
 

@@ -12,25 +12,26 @@ from bisect import insort
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from operator import attrgetter
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from libra_plan.models.lengths import IntArray
 from libra_plan.models.topology import GpuId
 from libra_plan.planner.problem import IncumbentTask
-from libra_plan.planner.simulate.dispatch import Dealer
 from libra_plan.planner.simulate.elastic import with_replica
-from libra_plan.planner.simulate.host import Host
 from libra_plan.planner.simulate.record import StepDone
-from libra_plan.planner.simulate.replica import Replica, Trajectory
-from libra_plan.planner.simulate.stages import train_s
-from libra_plan.planner.simulate.tool_calls import call_tool
-from libra_plan.planner.simulate.work import Work, stream
+from libra_plan.planner.simulate.replica import Dealer, Replica, Trajectory
+from libra_plan.planner.simulate.stage_times import train_s
+from libra_plan.planner.simulate.work import DrawnWork, random_stream
 from libra_plan.planner.simulate.world import WorldTask
 
-__all__ = ["TaskRun"]
+if TYPE_CHECKING:
+    from libra_plan.planner.simulate.engine import Engine
 
+__all__ = ["TaskRun"]
 
 _age = attrgetter("version", "step", "number")
 """Puts trajectories in the order of the weights they began with, then of the work."""
@@ -42,7 +43,9 @@ class TaskRun:
 
     spec: WorldTask
     seed: int
-    host: Host
+    host: Engine
+    work: DrawnWork
+    dealer: Dealer
     placed: IncumbentTask | None = None
     life: int = 0
     version: int = 0
@@ -63,10 +66,6 @@ class TaskRun:
     _waited: bool = False
     _last_full: float | None = None
     _joining_s: float = 0.0
-
-    def __post_init__(self) -> None:
-        self.work = Work(self.spec, self.seed)
-        self.dealer = Dealer(self.spec, self.work)
 
     # ------------------------------------------------------------ placing
 
@@ -126,28 +125,28 @@ class TaskRun:
 
     @property
     def overlapping(self) -> bool:
-        """Tell whether rollouts go on while the task trains."""
+        """Whether rollouts go on while the task trains."""
         return self.spec.coupling == "async" and not self.colocated
 
     @property
     def colocated(self) -> bool:
-        """Tell whether all roles take the same GPUs in turn."""
+        """Whether all roles take the same GPUs in turn."""
         roles = () if self.placed is None else self.placed.roles
         return len(roles) > 1 and len({role.share_group for role in roles}) == 1
 
     @property
     def gpus(self) -> int:
-        """Count the GPUs it holds."""
+        """The number of GPUs it holds."""
         roles = () if self.placed is None else self.placed.roles
         return len({gpu for role in roles for replica in role.replicas for gpu in replica})
 
     @property
     def finished(self) -> bool:
-        """Tell whether it has done its steps."""
+        """Whether it has done its steps."""
         return self.spec.steps is not None and self.version >= self.spec.steps
 
     def queue_pressure(self) -> float | None:
-        """Give the share of wanted trajectories that wait for a slot; None: it has no rollout."""
+        """Return the share of wanted trajectories that wait for a slot; None: it has no rollout."""
         if not self.replicas:
             return None
         waiting = len(self._pending) + sum(len(replica.queue) for replica in self.replicas)
@@ -161,7 +160,7 @@ class TaskRun:
         )  # fmt: skip
 
     def _replicas_of(self, role: str) -> tuple[int, int]:
-        """Give the number of a role's replicas, and the GPUs of all."""
+        """Return the number of a role's replicas, and the GPUs of all."""
         assert self.placed is not None
         held = next(each for each in self.placed.roles if each.role == role)
         return len(held.replicas), sum(map(len, held.replicas))
@@ -187,7 +186,7 @@ class TaskRun:
     def ended(self, replica: Replica, trajectory: Trajectory) -> None:
         """Take what a replica gave: a trajectory that ended, or one that calls a tool outside."""
         if trajectory.calling:
-            call_tool(self, replica, trajectory)
+            self._call_tool(replica, trajectory)
             return
         self.dealer.ended(trajectory, replica)
         if self.overlapping:
@@ -198,7 +197,41 @@ class TaskRun:
             self._batch.append(trajectory)
             self._deal()
             if len(self._batch) == self.spec.samples:
-                self._rolled_out()
+                self.seen_s["rollout"] = self.host.now - self._begun
+                self._score_all()
+
+    def _call_tool(self, replica: Replica, trajectory: Trajectory) -> None:
+        """Call the tool that a trajectory waits for; nothing comes back to a task that stopped meanwhile."""
+        life = self.life
+
+        def back() -> None:
+            if self.life == life and replica.holds_call(trajectory):
+                self._after_tool(replica, trajectory)
+
+        call = self.host.call_tool if self.dealer.on_workers else self.host.after
+        call(trajectory.calls_s[trajectory.done_turns - 1], back)
+
+    def _after_tool(self, replica: Replica, trajectory: Trajectory) -> None:
+        """Go on here, or on the replica to which the dealer moves the trajectory."""
+        moved = self.dealer.move(trajectory, replica, self.replicas, self.host.now)
+        if moved is None:
+            self._wake(replica, trajectory)
+            return
+        (there, at), life = moved, self.life
+
+        def arrived() -> None:
+            if self.life == life and there.holds_call(trajectory):
+                self._wake(there, trajectory)
+
+        self.host.after(at - self.host.now, arrived)
+        self.host.watch(self, replica)
+        self.refill()
+
+    def _wake(self, replica: Replica, trajectory: Trajectory) -> None:
+        done = replica.wake(trajectory, self.host.now)
+        if done is not None:
+            self.ended(replica, done)
+        self.host.watch(self, replica)
 
     def refill(self) -> None:
         """Begin what waits, as far as there is room."""
@@ -249,10 +282,7 @@ class TaskRun:
             self._arrived(trajectory)
             return
 
-        def scored() -> None:
-            self._arrived(trajectory)
-
-        self.host.after(at - self.host.now, scored)  # it is kept whatever becomes of the task
+        self.host.after(at - self.host.now, partial(self._arrived, trajectory))  # kept if the task stops
 
     def _arrived(self, trajectory: Trajectory) -> None:
         self._flying -= 1
@@ -281,7 +311,7 @@ class TaskRun:
         costs = self.spec.costs.train
         assert costs is not None
         count, gpus = self._replicas_of("train")
-        own = train_s(costs, lengths, count, stream(self.seed, "train", self.spec.id, self.version))
+        own = train_s(costs, lengths, count, random_stream(self.seed, "train", self.spec.id, self.version))
         seconds = float(max(own)) + (costs.all_reduce_s if count > 1 else 0.0)
         busy = sum(own) * costs.gpus + (seconds - max(own)) * gpus
         self.host.stage(self.spec.id, "train", self.host.now, seconds, gpus, busy)
@@ -322,7 +352,7 @@ class TaskRun:
     def _serial_step(self) -> None:
         self._batch = []
         if not self.spec.costs.decode:
-            self._later(0.0, self._scored_all)
+            self._later(0.0, self._score_all)
             return
         self._pending = deque(self.dealer.order(self.work.step(self.version).trajectories))
         for trajectory in self._pending:
@@ -356,12 +386,7 @@ class TaskRun:
             self._begin_on(replica, self._pending.popleft())
             self.host.watch(self, replica)
 
-    def _rolled_out(self) -> None:
-        seconds = self.host.now - self._begun
-        self.seen_s["rollout"] = seconds
-        self._scored_all()
-
-    def _scored_all(self) -> None:
+    def _score_all(self) -> None:
         """Score the whole step, then train."""
         lengths = self.work.step(self.version).lengths
         seconds = 0.0
@@ -379,10 +404,8 @@ class TaskRun:
             self._serial_done()
             return
         wake_s = self._wake_s()
-        self._later(wake_s, lambda: self._later(self._train(self._step_lengths()), self._serial_trained))
-
-    def _step_lengths(self) -> IntArray:
-        return self.work.step(self.version).lengths
+        lengths = self.work.step(self.version).lengths
+        self._later(wake_s, lambda: self._later(self._train(lengths), self._serial_trained))
 
     def _serial_trained(self) -> None:
         apart = self.spec.costs.decode and not self.colocated

@@ -4,23 +4,23 @@ import re
 import sys
 
 import pytest
-from sim_worlds import DECODE, TRAIN, Fixed, hold, make_task, make_world
+from sim_worlds import DECODE, TRAIN, FixedPlacement, hold, make_task, make_world
 
 from libra_plan.errors import InputError
-from libra_plan.planner.simulate.engine import simulate
-from libra_plan.planner.simulate.pictures import (
+from libra_plan.planner.report.run_pictures import (
     draw_allocation,
     draw_gain,
     draw_utilization,
-    need_matplotlib,
+    ready_folder,
 )
-from libra_plan.planner.simulate.report import Interval
+from libra_plan.planner.simulate.engine import run_world
+from libra_plan.planner.simulate.figures import PairedRatio
 from libra_plan.planner.simulate.world import Costs
 
 RATIOS = [
-    Interval("small", "ours", "best-static", 4, 1.21, 1.1, 1.33),
-    Interval("small", "equal", "best-static", 4, 0.8, 0.01, 60.0),
-    Interval("other", "ours", "best-static", 1, 1.0, None, None),
+    PairedRatio("small", "ours", "best-static", 4, 1.21, 1.1, 1.33),
+    PairedRatio("small", "equal", "best-static", 4, 0.8, 0.01, 60.0),
+    PairedRatio("other", "ours", "best-static", 1, 1.0, None, None),
 ]
 
 
@@ -34,7 +34,7 @@ def record():
     """Run a small world, stages kept."""
     world = make_world(make_task(costs=Costs(decode=(DECODE,), train=TRAIN)), gpus=4, hours=0.2, look_s=60.0)
     placed = hold(world, "rl", rollout=[1, 1], train=[1])
-    return simulate(world, Fixed(placed), 0, keep_stages=True)
+    return run_world(world, FixedPlacement(placed), 0, keep_stages=True)
 
 
 def words(path):
@@ -75,8 +75,8 @@ def test_the_ground_is_clear_and_the_same_runs_give_the_same_bytes(record, tmp_p
     assert svg.read_text(encoding="utf-8") == first
 
 
-def test_without_matplotlib_the_extra_is_named(monkeypatch):
+def test_without_matplotlib_the_extra_is_named(monkeypatch, tmp_path):
     """A user must not meet an ImportError after an hour of simulating."""
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(InputError, match=r"pip install '\.\[plot\]' from a checkout"):
-        need_matplotlib()
+        ready_folder(tmp_path)

@@ -1,8 +1,7 @@
-"""Seconds of the stages that are no rollout: training with stragglers, scoring; and the closed forms of all.
+"""Seconds of stages: those of training as the engine draws them, and the closed forms of all stages.
 
-What the engine draws and what the planner is told come from the same costs, and are different things: the
-engine times the batch that was really generated, replica by replica; the planner gets the closed forms of
-`models/` on quantiles of the law.
+Both come from the same costs. The engine times the batch that was generated, replica by replica; the planner
+gets the closed forms of `models/` on quantiles of the law of lengths.
 """
 
 from __future__ import annotations
@@ -19,15 +18,14 @@ from libra_plan.models.packing import pack
 from libra_plan.models.rollout.admission import Admission
 from libra_plan.models.rollout.makespan import Trajectories, continuous_s, makespan_s, pair_lengths
 from libra_plan.models.rollout.streaming import Stream, stream_of
-from libra_plan.planner.simulate.outcomes import Outcomes, read_tokens, turns_of
-from libra_plan.planner.simulate.world import DecodeCosts, Training, WorldTask
+from libra_plan.planner.simulate.work import log_normal, read_tokens, turn_counts
+from libra_plan.planner.simulate.world import DecodeCosts, Outcomes, Training, WorldTask
 
 __all__ = [
     "dealt",
     "expected_step_lengths",
     "replica_train_s",
     "rollout_closed_s",
-    "scoring_closed_s",
     "stream_closed",
     "train_closed_s",
     "train_s",
@@ -44,14 +42,14 @@ def dealt(lengths: IntArray, replicas: int) -> list[IntArray]:
 
 @lru_cache(maxsize=256)
 def _turns(count: int, replicas: int) -> tuple[IntArray, IntArray]:
-    """Give the order that puts each replica's sequences side by side, and where those of each end."""
+    """Return the order that puts each replica's sequences side by side, and where those of each end."""
     there = np.arange(replicas)
     owner = np.resize(np.concatenate((there, there[::-1])), count)
     return np.argsort(owner, kind="stable"), np.cumsum(np.bincount(owner, minlength=replicas))[:-1]
 
 
 def replica_train_s(costs: Training, lengths: IntArray) -> float:
-    """Give the seconds of one replica's micro-batches: fixed per micro-batch, then by ΣS and ΣS²."""
+    """Return the seconds of one replica's micro-batches: fixed per micro-batch, then by ΣS and ΣS²."""
     if not len(lengths):
         return 0.0
     own = lengths.astype(float)
@@ -63,26 +61,21 @@ def replica_train_s(costs: Training, lengths: IntArray) -> float:
 
 def train_s(costs: Training, lengths: IntArray, replicas: int, rng: np.random.Generator) -> list[float]:
     """Draw the seconds of every replica in one step, without the all-reduce that follows the slowest."""
-    slower = np.exp(rng.normal(0.0, costs.straggler_sigma, replicas))
+    slower = log_normal(rng, 0.0, costs.straggler_sigma, replicas)
     seconds = [replica_train_s(costs, own) for own in dealt(lengths, replicas)]
     return [own * factor for own, factor in zip(seconds, slower.tolist(), strict=True)]
 
 
 def _worst_straggler(sigma: float, replicas: int) -> float:
-    """Give the median of the slowest of so many log-normal factors."""
+    """Return the median of the slowest of so many log-normal factors."""
     return math.exp(sigma * NormalDist().inv_cdf(0.5 ** (1.0 / replicas)))
 
 
 def train_closed_s(costs: Training, lengths: IntArray, replicas: int) -> float:
-    """Give the slowest replica's seconds, with the median of the worst straggler, and the all-reduce."""
+    """Return the slowest replica's seconds, with the median of the worst straggler, and the all-reduce."""
     slowest = max(replica_train_s(costs, own) for own in dealt(lengths, replicas))
     joined = costs.all_reduce_s if replicas > 1 else 0.0
     return slowest * _worst_straggler(costs.straggler_sigma, replicas) + joined
-
-
-def scoring_closed_s(per_token_s: float, lengths: IntArray, replicas: int) -> float:
-    """Give the seconds to read all sequences on so many replicas: sequences are many, so work divides."""
-    return per_token_s * float(lengths.sum()) / replicas
 
 
 @lru_cache(maxsize=512)
@@ -101,14 +94,14 @@ def _returned(outcomes: Outcomes, order: Trajectories) -> Trajectories:
         order,
         prompt_tokens=order.prompt_tokens + read,
         response_tokens=order.response_tokens - read,
-        turns=max(1, round(float(turns_of(outcomes, order.response_tokens, order.turns).mean()))),
+        turns=max(1, round(float(turn_counts(outcomes, order.response_tokens, order.turns).mean()))),
     )
 
 
 def rollout_closed_s(
     task: WorldTask, costs: DecodeCosts, mean_tokens: float, replicas: int, *, drains: bool
 ) -> float:
-    """Give the seconds of one step's rollout on replicas of one tp, by `models/rollout/makespan.py`.
+    """Return the seconds of one step's rollout on replicas of one tp, by `models/rollout/makespan.py`.
 
     `drains`: all start at once and the slowest counts; else the replicas never drain.
     """
@@ -126,12 +119,12 @@ def rollout_closed_s(
 
 
 def stream_closed(task: WorldTask, costs: DecodeCosts, mean_tokens: float, replicas: int) -> Stream:
-    """Tell what a rollout that never drains is made of, on replicas of one tp."""
+    """Return what a rollout that never drains is made of, on replicas of one tp."""
     order = _orders(task, mean_tokens)[0]
     prefill_s = costs.prefill_s_per_token * float(order.prompt_tokens.sum())
     return stream_of(order, costs.coefficients(), replicas, prefill_s)
 
 
 def expected_step_lengths(task: WorldTask, mean_tokens: float) -> IntArray:
-    """Give quantiles of whole sequences of a step, tokens."""
+    """Return quantiles of whole sequences of a step, tokens."""
     return _orders(task, mean_tokens)[0].final_context

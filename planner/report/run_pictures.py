@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from libra_plan.errors import InputError
+from libra_plan.errors import InputError, writing
 from libra_plan.models.lengths import FloatArray
-from libra_plan.planner.simulate.record import Record
-from libra_plan.planner.simulate.report import Interval
-from libra_plan.planner.simulate.series import Band, bins, held, used
+from libra_plan.planner.simulate.figures import PairedRatio
+from libra_plan.planner.simulate.record import Band, RunRecord, bins, held, used
+from libra_plan.planner.simulate.simulate import Simulation
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["FORMATS", "draw_allocation", "draw_gain", "draw_utilization", "need_matplotlib"]
+__all__ = ["FORMATS", "draw_all", "draw_allocation", "draw_gain", "draw_utilization", "ready_folder"]
 
 FORMATS = (".svg", ".png")
 _WORDS = "#7b7b80"  # 4.2 : 1 against white, 4.6 : 1 against GitHub's black
@@ -33,8 +33,8 @@ _TAIL = 3.0
 """Intervals are drawn up to so many times the largest mean."""
 
 
-def need_matplotlib() -> None:
-    """Refuse where matplotlib is not installed, before anything runs."""
+def ready_folder(folder: Path) -> None:
+    """Make a folder for pictures; refuse where matplotlib is not installed, before anything runs."""
     try:
         import matplotlib.figure  # noqa: F401
     except ImportError:
@@ -44,9 +44,24 @@ def need_matplotlib() -> None:
             allowed="the package matplotlib",
             way_out="pip install '.[plot]' from a checkout, or pip install matplotlib",
         ) from None
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
 
 
-def draw_allocation(records: Sequence[Record], folder: Path) -> list[Path]:
+def draw_all(found: Simulation, folder: Path) -> None:
+    """Draw the kept runs of each world, and the gains of all."""
+    with writing(folder):
+        if found.ratios:
+            draw_gain(
+                sorted(found.ratios, key=lambda each: list(found.look_s).index(each.world)), folder / "gain"
+            )
+        for world in dict.fromkeys(record.world for record in found.records):
+            own = [record for record in found.records if record.world == world]
+            draw_allocation(own, folder)
+            draw_utilization(own, found.look_s[world], folder)
+
+
+def draw_allocation(records: Sequence[RunRecord], folder: Path) -> list[Path]:
     """Draw the GPUs that tasks held over time: one panel a policy, all of one world and seed."""
     panels = [
         (record, edges, held(record, edges)) for record in records for edges in [bins(record, _STEP_S, 960)]
@@ -54,7 +69,7 @@ def draw_allocation(records: Sequence[Record], folder: Path) -> list[Path]:
     return _over_time(panels, "GPUs held", folder / f"allocation-{records[0].world}-{records[0].seed}")
 
 
-def draw_utilization(records: Sequence[Record], look_s: float, folder: Path) -> list[Path]:
+def draw_utilization(records: Sequence[RunRecord], look_s: float, folder: Path) -> list[Path]:
     """Draw the GPUs at work over time: one panel a policy, the GPUs held as a line above."""
     panels = [(record, edges, used(record, edges)) for record in records for edges in [bins(record, look_s)]]
     return _over_time(
@@ -65,7 +80,7 @@ def draw_utilization(records: Sequence[Record], look_s: float, folder: Path) -> 
     )
 
 
-def draw_gain(ratios: Sequence[Interval], path: Path) -> list[Path]:
+def draw_gain(ratios: Sequence[PairedRatio], path: Path) -> list[Path]:
     """Draw the ratio of every world and policy as a dot, its 95 % interval as a line, 1 as a rule."""
     from matplotlib.figure import Figure
 
@@ -103,10 +118,10 @@ def draw_gain(ratios: Sequence[Interval], path: Path) -> list[Path]:
 
 
 def _over_time(
-    panels: Sequence[tuple[Record, FloatArray, list[Band]]],
+    panels: Sequence[tuple[RunRecord, FloatArray, list[Band]]],
     what: str,
     path: Path,
-    line: Callable[[Record, FloatArray], FloatArray] | None = None,
+    line: Callable[[RunRecord, FloatArray], FloatArray] | None = None,
 ) -> list[Path]:
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
@@ -152,7 +167,7 @@ def _total(bands: Sequence[Band], count: int) -> FloatArray:
 
 
 def _colours(bands: Sequence[Band]) -> dict[tuple[str, str], tuple[float, float, float]]:
-    """Give each task a hue, and each of its parts a lightness."""
+    """Return each task a hue, and each of its parts a lightness."""
     found = {}
     tasks = list(dict.fromkeys(band.task for band in bands))
     for number, task in enumerate(tasks):

@@ -16,15 +16,21 @@ stays. Nobody moves down: what is still to come only shrinks, and everything wou
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from libra_plan.planner.simulate.outcome_tree import OutcomeTree, Remaining
-from libra_plan.planner.simulate.replica import Replica, Trajectory
+from routing_tree import OutcomeTree, Remaining
+
+from libra_plan.planner.simulate.replica import Dealer, Replica, Trajectory
+from libra_plan.planner.simulate.work import DrawnWork
+from libra_plan.planner.simulate.world import WorldTask
 from libra_plan.profiles.schema_base import Count, File, NonNegative, Positive, Whole
 
-__all__ = ["Bucket", "Routed", "Router", "Routing", "make_router"]
+__all__ = ["Bucket", "Routed", "RoutedDealer", "Router", "Routing", "make_router", "routed_by"]
+
+_PAST = 2**32
+"""Steps from here on are those of the past: what was done before the first step."""
 
 
 class Bucket(File, frozen=True, kw_only=True):
@@ -52,7 +58,7 @@ class Routing(File, frozen=True, kw_only=True):
     far_move_s_per_token: NonNegative = 0.733 / 40_000
 
     def tp_for(self, tokens: float) -> int:
-        """Give the size of the replicas that are meant for so many tokens."""
+        """Return the size of the replicas that are meant for so many tokens."""
         for bucket in self.buckets:
             if bucket.upto_tokens is None or tokens <= bucket.upto_tokens:
                 return bucket.tp
@@ -80,7 +86,7 @@ class Router(Protocol):
     routed: Routed
 
     def order(self, trajectories: Iterable[Trajectory]) -> list[Trajectory]:
-        """Give the order in which a batch begins."""
+        """Return the order in which a batch begins."""
 
     def first(self, trajectory: Trajectory, replicas: Sequence[Replica]) -> Replica | None:
         """Choose where a trajectory begins; None: it waits."""
@@ -93,7 +99,7 @@ class Router(Protocol):
 
 
 def _emptiest(trajectory: Trajectory, replicas: Iterable[Replica], tp: int | None = None) -> Replica | None:
-    """Give the replica with the most room, of one size or of all; None: none has enough."""
+    """Return the replica with the most room, of one size or of all; None: none has enough."""
     able = [each for each in replicas if (tp is None or each.gpus == tp) and each.fits(trajectory)]
     return min(able, key=lambda each: max(each.held / each.slots, each.reserved / each.room), default=None)
 
@@ -161,7 +167,7 @@ class Mlfq(Emptiest):
         return _emptiest(trajectory, replicas, tp) or here
 
     def wanted(self, trajectory: Trajectory) -> int | None:
-        """Give the size of replica it should be on; None: not known."""
+        """Return the size of replica it should be on; None: not known."""
         return self.routing.tp_for(trajectory.generated)
 
 
@@ -179,7 +185,7 @@ class CausalMlfq(Mlfq):
         return self._from(least or 0, trajectory, replicas)
 
     def wanted(self, trajectory: Trajectory) -> int | None:
-        """Give the bucket into which both the mean and the 90th percentile fall."""
+        """Return the bucket into which both the mean and the 90th percentile fall."""
         told = self.tree.look(str(trajectory.prompt_id), trajectory.states[: trajectory.done_turns])
         return None if told is None else self._bucket_of(told)
 
@@ -212,3 +218,69 @@ def make_router(routing: Routing, history: Iterable[Trajectory]) -> Router:
     for trajectory in history:
         causal.learn(trajectory)
     return causal
+
+
+class RoutedDealer(Dealer):
+    """Assigns the trajectories of one task to replicas by a router."""
+
+    def __init__(self, spec: WorldTask, router: Router) -> None:
+        super().__init__(spec)
+        self.router = router
+
+    @property
+    def calls_outside(self) -> bool:
+        """Whether a replica hands a trajectory out while its tool works: always, since it may move then."""
+        return True
+
+    def order(self, trajectories: Iterable[Trajectory]) -> list[Trajectory]:
+        """Return the order in which a batch begins."""
+        return self.router.order(trajectories)
+
+    def in_order(self, replicas: Sequence[Replica]) -> bool:
+        """Whether a batch is dealt to the replicas in order: never, the router chooses."""
+        return False
+
+    def first(self, trajectory: Trajectory, replicas: Sequence[Replica]) -> Replica | None:
+        """Choose where a trajectory begins; None: it waits."""
+        return self.router.first(trajectory, replicas)
+
+    def move(
+        self, trajectory: Trajectory, here: Replica, replicas: Sequence[Replica], now: float
+    ) -> tuple[Replica, float] | None:
+        """Take it to where its router wants it after a tool call: the replica, and the second it arrives.
+
+        None: it stays. What it needs there is kept for it from now on.
+        """
+        if trajectory.done_turns >= trajectory.turns:
+            return None
+        there = self.router.following(trajectory, here, replicas)
+        if there is here:
+            return None
+        routing, near = self.router.routing, here.on[0].node == there.on[0].node
+        seconds = routing.move_s_per_token if near else routing.far_move_s_per_token
+        here.give_up(trajectory, now)
+        there.expect(trajectory)
+        self.router.routed.moves += 1
+        self.router.routed.moved_tokens += trajectory.context
+        if seconds <= there.prefill_s_per_token:
+            return there, now + seconds * trajectory.context
+        there.prefill_again(trajectory, now)
+        return there, now
+
+    def ended(self, trajectory: Trajectory, here: Replica) -> None:
+        """Tell the router of a trajectory that ended."""
+        self.router.ended(trajectory, here)
+
+
+def routed_by(routing: Routing) -> Callable[[WorldTask, DrawnWork], RoutedDealer]:
+    """Return what makes the dealer of a task, for `Engine(dealer_of=…)`."""
+    return lambda spec, work: RoutedDealer(spec, make_router(routing, _history(spec, routing, work)))
+
+
+def _history(spec: WorldTask, routing: Routing, work: DrawnWork) -> Iterator[Trajectory]:
+    """Return what a task rolled out in passes over its prompts before the first step."""
+    if spec.outcomes is None:
+        return
+    a_step = -(-spec.samples // spec.outcomes.per_prompt)
+    for step in range(routing.history_epochs * -(-spec.outcomes.prompts // a_step)):
+        yield from work.step(_PAST + step).trajectories
