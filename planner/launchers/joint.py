@@ -1,4 +1,4 @@
-"""Write down what tasks run in jointly: who takes turns with whom, or which engine serves all."""
+"""What a manifest holds of tasks that run jointly: who takes turns with whom, or which engine serves all."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def joint_entries(plan: Plan) -> tuple[JointEntry, ...]:
 
 
 def _turns(plan: Plan, run: JointRun) -> tuple[tuple[str, ...], ...]:
-    """Say what works at once: crosswise in two pools, or the engine beside nothing and the rest."""
+    """List what works at once: crosswise in two pools, or the engine alone and then the rest."""
     pools = [[choice.role for choice in pool.choices] for pool in run.configuration.phases[0].pools]
     if run.kind is SharingKind.TURNS:
         one, other = run.tasks

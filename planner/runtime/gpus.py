@@ -129,7 +129,7 @@ def check_gpus_free(
 
 
 def _grouped(reports: Iterable[GpuReport]) -> Iterator[str]:
-    """Say once what is true of several GPUs."""
+    """Write once what is true of several GPUs."""
     groups: dict[tuple[GpuUse, str], list[str]] = {}
     for report in reports:
         groups.setdefault((report.state, report.detail), []).append(report.gpu)

@@ -289,7 +289,7 @@ def open_journal(
 
 
 def _parse(path: Path) -> tuple[list[Entry], int, bytes]:
-    """Give the whole entries, how many bytes they take, and what follows them."""
+    """Return the whole entries, how many bytes they take, and what follows them."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:

@@ -119,7 +119,7 @@ def state_of(entries: Iterable[r.Entry]) -> RunState:
 
 
 def after(state: RunState, entry: r.Entry) -> RunState:
-    """Take one more entry in."""
+    """Return the state after one more entry."""
     one = entry.record
     if isinstance(one, r.Opened):
         return replace(state, launch_id=one.launch_id, node=one.node, working_folder=one.working_folder)

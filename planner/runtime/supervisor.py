@@ -96,7 +96,7 @@ class Supervisor:
         self.state = after(self.state, self.journal.append(record))
 
     def interrupt(self, number: int) -> None:
-        """Note a signal: the first calls the hand-over off, the second leaves it for later."""
+        """Remember a signal: the first calls the hand-over off, the second leaves it for later."""
         self.signals.append(number)
 
     def begin(self, target: Manifest | None, force: bool) -> None:
@@ -146,32 +146,31 @@ class Supervisor:
         """Close the hand-over when nothing is left to do."""
         if self.state.failed:
             self.record(r.Stuck(reason="; ".join(self.state.failed.values())))
-            return
-        self.record(r.Finished(running=self.state.wanted, back=self.state.back))
+        else:
+            self.record(r.Finished(running=self.state.wanted, back=self.state.back))
 
     def settle(self) -> None:
         """Find out which roles run that were being started when the last supervisor ended."""
         until = self.clock() + _SETTLE_S
-        waiting = [one for one in self.state.processes if one.released_boot_s is None]
-        while waiting:
+        while waiting := [one for one in self.state.processes if one.released_boot_s is None]:
             alive = processes.starts_of(self.state.launch_id)
             for one in waiting:
                 if one.pid is None or one.start_time is None:
-                    if one.start not in alive:
-                        self.record(r.Never(start=one.start))
-                elif not processes.still_runs(one.pid, one.start_time):
+                    is_there = one.start in alive
+                else:
+                    is_there = processes.still_runs(one.pid, one.start_time)
+                    if is_there and processes.has_become_its_role(one.pid):
+                        self.record(r.Released(start=one.start))
+                if not is_there:
                     self.record(r.Never(start=one.start))
-                elif processes.has_become_its_role(one.pid):
-                    self.record(r.Released(start=one.start))
-            waiting = [one for one in self.state.processes if one.released_boot_s is None]
-            if waiting and self.clock() > until:
-                names = ", ".join(f"{one.task}/{one.role}" for one in waiting)
+            left = [one for one in self.state.processes if one.released_boot_s is None]
+            if left and self.clock() > until:
                 raise LaunchError(
                     "a role that the last supervisor was starting neither runs nor ends",
-                    got=names,
+                    got=", ".join(f"{one.task}/{one.role}" for one in left),
                     way_out="see what has LIBRA_PLAN_START in its environment, and stop it",
                 )
-            if waiting:
+            if left:
                 time.sleep(_POLL_S)
 
     def live(self) -> frozenset[int]:
@@ -189,21 +188,26 @@ class Supervisor:
             if act is not Act.PASS:
                 self.tell(f"{step.id}: {act.value}")
         waited_s = self.clock() - self.since[key]
-        if act is Act.ORDER:
-            return self.order(action)
-        if act is Act.AWAIT_SAVED:
-            return self.await_saved(action, waited_s)
-        if act is Act.AWAIT_GONE:
-            return self.await_gone(action, waited_s)
-        if act is Act.START:
-            return self.start(action)
-        if act is Act.AWAIT_READY:
-            return self.await_ready(action, waited_s)
-        self.record(r.Stopping(task=step.task) if act is Act.STOP else r.Through(step=step.id))
-        return True
+        match act:
+            case Act.ORDER:
+                return self.order(action)
+            case Act.AWAIT_SAVED:
+                return self.await_saved(action, waited_s)
+            case Act.STOP:
+                self.record(r.Stopping(task=step.task))
+                return True
+            case Act.AWAIT_GONE:
+                return self.await_gone(action, waited_s)
+            case Act.START:
+                return self.start(action)
+            case Act.AWAIT_READY:
+                return self.await_ready(action, waited_s)
+            case Act.PASS:
+                self.record(r.Through(step=step.id))
+                return True
 
     def fail(self, action: Action, reason: str) -> bool:
-        """Note that a step cannot be done; on the way there that calls the hand-over off."""
+        """Record that a step cannot be done; on the way there this calls the hand-over off."""
         told = f"{action.step.id}: {reason}"
         self.tell(f"{action.step.id}: failed")  # the reason is told once, when all is over
         self.withdraw(action.step.task)
@@ -213,7 +217,7 @@ class Supervisor:
         return True
 
     def go_back(self, reason: str, force: bool | None = None) -> None:
-        """Turn round: take orders back, and list the steps to what ran before."""
+        """Call the hand-over off: take orders back, and list the steps to what ran before."""
         force = self.state.force if force is None else force
         for task in tuple(self.state.turns):
             self.withdraw(task)
@@ -222,7 +226,7 @@ class Supervisor:
         self.tell("going back")
 
     def withdraw(self, task: str) -> None:
-        """Let a task go on that was asked to save, unless it is being stopped."""
+        """Take back the order to save, unless the task is being stopped."""
         turn = self.state.stop_of(task)
         if turn.ordered is not None and not turn.stopping:
             checkpoints.withdraw(turn.ordered)
@@ -233,11 +237,9 @@ class Supervisor:
         task = action.step.task
         asked = self.state.leaving(task)[0]
         where = asked.lifecycle.checkpoint_dir
+        if where is None and not self.state.force:
+            return self.fail(action, "it trains and names no checkpoint_dir, so stopping it loses its work")
         if where is None:
-            if not self.state.force:
-                return self.fail(
-                    action, "it trains and names no checkpoint_dir, so stopping it loses its work"
-                )
             self.record(r.Saved(task=task, step=None, save_s=None))
             return True
         folder = Path(self.state.working_folder, where)
@@ -300,7 +302,7 @@ class Supervisor:
         return self.memory_returned(action, leaving)
 
     def memory_returned(self, action: Action, gone: tuple[Process, ...]) -> bool:
-        """See whether the GPUs of processes that are gone are free again."""
+        """Check whether the GPUs of processes that are gone are free again."""
         key = (self.state.turn, f"memory of {action.step.id}", action.act)
         waited_s = self.clock() - self.since.setdefault(key, self.clock())
         shared = self.state.held_by({action.step.task}, others=True)  # busy until who shares it is gone, too
@@ -381,7 +383,7 @@ class Supervisor:
         self.tell(f"started: {agent.task}/{agent.role} (pid {waiting.pid}), log {intent.log}")
 
     def await_ready(self, action: Action, waited_s: float) -> bool:
-        """See whether the started roles work: warm where they report, else alive through the window."""
+        """Check whether the started roles work: warm where they report, else alive through the window."""
         arriving = self.state.arriving(action.step.task)
         live = self.live()
         dead = [one for one in arriving if one.start not in live and processes.status_of(one) != 0]

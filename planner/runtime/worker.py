@@ -101,7 +101,7 @@ def _required(directory: str | os.PathLike[str] | None) -> Path:
 
 
 def checkpoint_requested(directory: str | os.PathLike[str] | None = None) -> Request | None:
-    """Give the request that this process has not answered yet; None when there is none.
+    """Return the request that this process has not answered yet; None when there is none.
 
     A request to another generation is not for this process. Reading a file that is mostly absent,
     it may be called after every step.
@@ -133,7 +133,7 @@ def save_complete(
     *,
     world_size: int | None = None,
 ) -> Path:
-    """Declare a step's checkpoint complete, and the pending request answered; give its folder.
+    """Declare a step's checkpoint complete, and the pending request answered; return its folder.
 
     `files` are paths below the step's folder, whole and closed. They are forced to disk before
     `complete.json` names them. `world_size` is WORLD_SIZE unless given.
@@ -252,7 +252,7 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 
 def _whole(value: object) -> int | None:
-    """Give a number of steps, ranks or generations that 64 bits hold; what else a file says is unknown."""
+    """Return a number of steps, ranks or generations that 64 bits hold; anything else is unknown."""
     return value if type(value) is int and 0 <= value < 2**63 else None
 
 
