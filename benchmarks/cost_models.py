@@ -116,10 +116,12 @@ def prior_rows(phase: str, profiles: Sequence[FittedProfile]) -> Iterable[Row]:
     for profile in profiles:
         prior = prior_for(profile.profile, [other for other in profiles if other is not profile])
         for curve in times([profile]):
-            time_errors += [abs(prior.time_s(s.place).value / s.value - 1) for s in curve.samples]
+            time_errors += [
+                abs(prior.times_s(places_of([s.place]))[0].value / s.value - 1) for s in curve.samples
+            ]
         for curve in memories([profile]):
             for sample in curve.samples:
-                guess = prior.memory_mib(sample.place)
+                guess = prior.memories_mib(places_of([sample.place]))[0]
                 memory_errors.append(abs(guess.value / sample.value - 1))
                 covered.append(guess.high >= sample.value)
     got = {"median": 100 * statistics.median(time_errors)}
@@ -155,7 +157,9 @@ def read(data: Path | None, name: str) -> list[dict[str, str]] | None:
         return list(csv.DictReader(stream))
 
 
-def left_out(recipe: Recipe, samples: Sequence[CurveSample], groups: Sequence[object], least: int) -> list[float]:
+def left_out(
+    recipe: Recipe, samples: Sequence[CurveSample], groups: Sequence[object], least: int
+) -> list[float]:
     """Give ln(measured / predicted) of each group left out, where `least` samples remain."""
     errors: list[float] = []
     for group in dict.fromkeys(groups):

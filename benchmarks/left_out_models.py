@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from libra_plan.models.costs.base import places_of
 from libra_plan.models.curves.curve import CurveSample
 from libra_plan.models.fit import FittedProfile, fit_profile
 from libra_plan.models.priors.models import prior_for
@@ -67,8 +68,8 @@ def left_out(profiles: Sequence[FittedProfile]) -> Iterator[LeftOut]:
         (fit,) = profile.fits
         assert fit.time is not None
         assert fit.memory is not None
-        times = [(prior.time_s(each.place), each) for each in fit.time.samples]
-        memories = [(prior.memory_mib(each.place), each) for each in fit.memory.samples]
+        times = [(prior.times_s(places_of([each.place]))[0], each) for each in fit.time.samples]
+        memories = [(prior.memories_mib(places_of([each.place]))[0], each) for each in fit.memory.samples]
         yield LeftOut(
             profile.profile.id,
             len(times),

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from libra_plan.errors import RefusedError
+from libra_plan.models.costs.base import places_of
 from libra_plan.models.curves.curve import MEMORY_LEVEL, upper_quantile
 from libra_plan.models.fit import FittedProfile, fit_profile
 from libra_plan.models.memory.bound import RUN_RESERVE, MemoryBound, RunReserve
@@ -99,7 +100,7 @@ def compare(fit: FittedProfile, other: LoadedProfile, reserve: RunReserve, found
         except RefusedError:
             found.refused += point.status == "ok"
             continue
-        upper = float(bound.at([(point.batch_sequences, point.seq_len_tokens, 1.0)])[0])
+        upper = float(bound.at(places_of([(point.batch_sequences, point.seq_len_tokens, 1.0)]))[0])
         if point.status == "oom":
             found.oom_called_feasible += upper <= other.file.hardware.memory_mib
         elif point.peak_reserved_mib is not None:

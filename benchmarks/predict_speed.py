@@ -19,6 +19,7 @@ from functools import partial
 import numpy as np
 
 from libra_plan.models.fit import FittedProfile, fit_profile
+from libra_plan.models.parallelism import Layout
 from libra_plan.models.predict import predict
 from libra_plan.models.query import Query
 from libra_plan.models.questions import CostQuestion
@@ -40,7 +41,7 @@ def questions(count: int, models: tuple[str, ...]) -> list[CostQuestion]:
         sizes = (float(2 ** rng.uniform(-0.5, 9)), float(2 ** rng.uniform(7, 17)))
         batch, length = MEASURED if rng.random() < 0.1 else sizes
         dp = 2 if phase == "train" and rng.random() < 0.2 else 1
-        query = Query(batch, length, tp=2 if rng.random() < 0.1 else 1, dp=dp)
+        query = Query(batch, length, layout=Layout(2 if rng.random() < 0.1 else 1), dp=dp)
         model = models[int(rng.integers(len(models)))]
         rows.append(CostQuestion(line + 2, phase, model, None, None, None, None, None, None, query))
     return rows

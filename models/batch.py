@@ -268,7 +268,7 @@ def profile_need(
     def need(sequences: int) -> float:
         longest = falling[:sequences]
         length = float(falling[0]) if padded else sum(longest) / len(longest)
-        query = Query(float(sequences), length, tp=layout.tp, pp=layout.pp, cp=layout.cp, ep=layout.ep, dp=dp)
+        query = Query(float(sequences), length, layout=layout, dp=dp)
         try:
             peak = fitted.memory_mib(query)
         except RefusedError:

@@ -178,7 +178,7 @@ class RoleCorrection(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     @property
     def layout(self) -> Layout:
         """Give the layout it was observed in."""
-        return Layout(self.tp, self.pp, self.cp, self.ep)
+        return Layout.of(self)
 
     @property
     def words(self) -> str:

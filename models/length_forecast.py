@@ -22,8 +22,8 @@ from statistics import NormalDist
 import numpy as np
 
 from libra_plan.errors import WorkloadError
+from libra_plan.models.costs.base import LARGEST_SIZE, LEAST_SIZE
 from libra_plan.models.curves.curve import MARGIN, upper_quantile
-from libra_plan.models.curves.layouts import LARGEST_SIZE, LEAST_SIZE
 from libra_plan.models.lengths import FloatArray
 from libra_plan.models.quantities import Estimate, Origin
 from libra_plan.profiles.schema import Distribution, Fixed, Histogram, LogNormal

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import math
 
-from libra_plan.models.costs.base import Place, places_of
-from libra_plan.models.costs.passes import SoftFloorForm
 from libra_plan.models.memory.states import adapter_params, weights_mib
 from libra_plan.models.parallelism import Layout
 from libra_plan.profiles.schema import ModelShape, Phase, Software
@@ -22,7 +20,6 @@ __all__ = [
     "HOOK_S_PER_LAYER",
     "all_reduce_s",
     "all_to_all_s",
-    "data_parallel_ratio",
     "gradient_bytes",
     "ranks_s",
     "ring_exchange_s",
@@ -170,18 +167,3 @@ def stage_sends_s(model: ModelShape, phase: Phase, layout: Layout, tokens: float
     size = tokens / layout.cp * model.hidden * _ACTIVATION_BYTES / layout.tp
     directions = 2 if phase == "train" else 1
     return directions * (layout.pp - 1) * (_LATENCY_S + size / (gib_per_s * LINK_EFFICIENCY * GIB))
-
-
-def data_parallel_ratio(
-    form: SoftFloorForm,
-    place: Place,
-    communication_s: float,
-    layers: int,
-) -> float:
-    """Give step time with data parallelism over step time without, at one place."""
-    at = places_of([place])
-    work = form.work(at)
-    alone = form.over(work, 0.0)
-    hooks = HOOK_S_PER_LAYER * layers if form.floor_s > 0 else 0.0
-    together = form.over(work + communication_s, hooks)
-    return float(together[0] / alone[0])

@@ -5,10 +5,31 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 from libra_plan.profiles.schema import ModelShape
 
 __all__ = ["Layout", "RangedReplica", "layout_faults", "octaves_between"]
+
+
+class Degrees(Protocol):
+    """What states the degrees of one replica."""
+
+    @property
+    def tp(self) -> int:
+        """Tensor parallelism."""
+
+    @property
+    def pp(self) -> int:
+        """Pipeline parallelism."""
+
+    @property
+    def cp(self) -> int:
+        """Context parallelism."""
+
+    @property
+    def ep(self) -> int:
+        """Expert parallelism."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -27,6 +48,11 @@ class Layout:
     def __post_init__(self) -> None:
         if min(self.tp, self.pp, self.cp, self.ep) < 1:
             raise ValueError(f"parallel degrees must be ≥ 1: {self}")
+
+    @classmethod
+    def of(cls, degrees: Degrees) -> Layout:
+        """Return the layout of whatever states its degrees: a point, a file's layout, a manifest's role."""
+        return cls(degrees.tp, degrees.pp, degrees.cp, degrees.ep)
 
     @property
     def gpus_per_replica(self) -> int:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from libra_plan.errors import InputError, LibraError, RefusedError
+from libra_plan.models.curves.answers import Answer
 from libra_plan.models.fit import FittedProfile, fit_profile
 from libra_plan.models.lookup import (
     Choice,
@@ -18,7 +19,6 @@ from libra_plan.models.lookup import (
     same_way,
     unknown_model,
 )
-from libra_plan.models.many import Answer, memory_many, time_many
 from libra_plan.models.quantities import Estimate
 from libra_plan.models.query import Query
 from libra_plan.models.questions import BadQuestion, CostQuestion
@@ -119,8 +119,8 @@ class _Desk:
         except (RefusedError, InputError) as refusal:
             return [_refused(refusal)] * len(questions)
         queries = [question.query for question in questions]
-        times = time_many(fitted, queries, allow_prior=self._allow_prior)
-        memories = memory_many(fitted, queries, allow_prior=self._allow_prior)
+        times = fitted.times(queries, allow_prior=self._allow_prior)
+        memories = fitted.memories(queries, allow_prior=self._allow_prior)
         self.notes += _assumptions(fitted, queries, times)
         return [
             _prediction(fitted.profile, question, time, memory)

@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Origin(str, Enum):
-    """Say how a number was come by; a sum has the weakest origin of its parts."""
+    """How a number was come by; a sum has the weakest origin of its parts."""
 
     MEASURED = "measured"
     INTERPOLATED = "interpolated"
@@ -23,8 +23,13 @@ class Origin(str, Enum):
 
     @property
     def weakness(self) -> int:
-        """Rank origins: 0 is the most trusted."""
+        """Rank of the origin: 0 is the most trusted."""
         return list(Origin).index(self)
+
+
+def weakest(*origins: Origin) -> Origin:
+    """Return the least trusted of some origins."""
+    return max(origins, key=lambda origin: origin.weakness)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +62,7 @@ class Estimate:
             self.low + other.low,
             self.high + other.high,
             self.unit,
-            max(self.origin, other.origin, key=lambda origin: origin.weakness),
+            weakest(self.origin, other.origin),
             tuple(dict.fromkeys(self.rows + other.rows)),
         )
 

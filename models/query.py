@@ -1,20 +1,15 @@
-"""What a cost model is asked, and the affine decode step it gives to closed-form rollout times.
-
-The words in which a fitted profile refuses to answer.
-"""
+"""What a cost model is asked, and the words in which a fitted profile refuses to answer."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from libra_plan.errors import RefusedError
-from libra_plan.models.costs.base import Place
+from libra_plan.models.costs.base import LARGEST_SIZE, LEAST_SIZE, Place
 from libra_plan.models.curves.curve import LEAST_POINTS, Curve
-from libra_plan.models.curves.layouts import LARGEST_SIZE, LEAST_SIZE
 from libra_plan.models.parallelism import Layout
 
 __all__ = [
-    "DecodeCoefficients",
     "Query",
     "does_not_fit",
     "incomplete",
@@ -41,17 +36,9 @@ class Query:
     seq_len_tokens: float | None = None
     prompt_tokens: float | None = None
     output_tokens: float | None = None
-    tp: int = 1
-    pp: int = 1
-    cp: int = 1
-    ep: int = 1
+    layout: Layout = Layout()
     dp: int = 1
     link_gib_per_s: float | None = None
-
-    @property
-    def layout(self) -> Layout:
-        """Give the layout of one replica."""
-        return Layout(self.tp, self.pp, self.cp, self.ep)
 
     def __str__(self) -> str:
         sizes = (
@@ -63,21 +50,6 @@ class Query:
         said = [f"{name} {value:g}{unit}" for name, value, unit in sizes if value is not None]
         ranks = [f"dp{self.dp}"] if self.dp > 1 else []
         return ", ".join([*said, str(self.layout), *ranks])
-
-
-@dataclass(frozen=True, slots=True)
-class DecodeCoefficients:
-    """A decode step as t(B, context) = fixed_s + per_sequence_s·B + per_token_s·B·context, seconds.
-
-    `error` is the relative error that 90 % of the measured points stay within under this affine
-    form; `per_prefill_s` (serve profiles only) is what prompt/output tokens in flight add per B.
-    """
-
-    fixed_s: float
-    per_sequence_s: float
-    per_token_s: float
-    error: float
-    per_prefill_s: float = 0.0
 
 
 _MEASURE = "measure there with `libra-plan profile measure`"

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from libra_plan.errors import InputError, Where
+from libra_plan.models.parallelism import Layout
 from libra_plan.models.query import Query
 from libra_plan.profiles.document import read_text, shown
 from libra_plan.profiles.schema import Phase
@@ -47,9 +48,7 @@ class CostQuestion:
     def identity(self) -> tuple[object, ...]:
         """Give all that decides which profile answers."""
         stated = (self.phase, self.model, self.precision, self.recompute, self.mode)
-        query = self.query
-        layout = (query.tp, query.pp, query.cp, query.ep)  # as numbers: a Layout checks itself
-        return (*stated, self.framework, self.gpu_class, self.profile, layout)
+        return (*stated, self.framework, self.gpu_class, self.profile, self.query.layout)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +148,9 @@ def _question(header: Sequence[str], cells: Sequence[str], where: Where) -> Cost
     if "batch" not in sizes:
         raise InputError("no batch is stated", where=Where(where.file, where.line, "batch"))
     degrees = {name: _degree(said[name], where, name) for name in _DEGREES if name in said}
-    query = Query(sizes["batch"], sizes.get("seq_len"), sizes.get("isl"), sizes.get("osl"), **degrees)
+    ranks = degrees.pop("dp", 1)
+    lengths = (sizes.get("seq_len"), sizes.get("isl"), sizes.get("osl"))
+    query = Query(sizes["batch"], *lengths, Layout(**degrees), ranks)
     texts = {name: said.get(name) for name in _TEXTS if name not in ("role", "model")}
     return CostQuestion(where.line or 0, phase, said.get("model", ""), query=query, **texts)
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import median
 
-from libra_plan.models.quantities import Estimate, Origin
+from libra_plan.models.quantities import Estimate, Origin, weakest
 from libra_plan.profiles.schema import SharedRate
 
 __all__ = [
@@ -230,5 +230,5 @@ def on_seat(time_s: Estimate, shared: Sequence[SharedRate]) -> Estimate:
         time_s,
         value=time_s.value / median(rates),
         high=time_s.high / min(rates),
-        origin=max(time_s.origin, Origin.EXTRAPOLATED, key=lambda origin: origin.weakness),
+        origin=weakest(time_s.origin, Origin.EXTRAPOLATED),
     )

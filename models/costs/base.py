@@ -1,24 +1,26 @@
-"""What every fitted form has in common: places in, positive numbers out, and it can be stored.
+"""What every cost form has in common: places in, positive numbers out, and a robust non-negative fit.
 
 A place is one row of three numbers: batch (sequences), length (tokens: context, sequence or
 prompt) and output (tokens; 1 where a phase has none).
-
-Fit non-negative coefficients to times or memory by relative error, robustly against bad rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeAlias
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeAlias
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
+    "LARGEST_SIZE",
+    "LEAST_SIZE",
     "Array",
-    "CostForm",
+    "DecodeCoefficients",
     "FitForm",
+    "Flags",
     "FormStruct",
     "Place",
     "Places",
@@ -28,6 +30,7 @@ __all__ = [
 ]
 
 Array: TypeAlias = NDArray[np.float64]
+Flags: TypeAlias = NDArray[np.bool_]
 
 Place: TypeAlias = tuple[float, float, float]
 """Batch, length, output."""
@@ -36,23 +39,79 @@ Places: TypeAlias = Array
 """(rows, 3): batch, length, output."""
 
 
-class CostForm(Protocol):
-    """A physical form with its coefficients."""
-
-    def predict(self, at: Places) -> Array:
-        """Evaluate at places (rows, 3); gives (rows,)."""
+LEAST_SIZE, LARGEST_SIZE = 1e-6, 1e12
+"""Batches and lengths that can be meant; far beyond them products of sizes leave the floating-point range."""
 
 
-FitForm: TypeAlias = Callable[[Places, Array, Array], Any]
-"""Fit a form to (places, measured, weights)."""
+@dataclass(frozen=True, slots=True)
+class DecodeCoefficients:
+    """A decode step as t(B, context) = fixed_s + per_sequence_s·B + per_token_s·B·context, seconds.
+
+    `error` is the relative error that 90 % of the measured points stay within under this affine
+    form; `per_prefill_s` (serve profiles only) is what prompt/output tokens in flight add per B.
+    """
+
+    fixed_s: float
+    per_sequence_s: float
+    per_token_s: float
+    error: float
+    per_prefill_s: float = 0.0
+
+    def scaled(self, factor: float, error: float) -> DecodeCoefficients:
+        """Multiply all coefficients; `error` is that of the result."""
+        return DecodeCoefficients(
+            self.fixed_s * factor,
+            self.per_sequence_s * factor,
+            self.per_token_s * factor,
+            error,
+            self.per_prefill_s * factor,
+        )
 
 
 class FormStruct(msgspec.Struct, frozen=True, tag=True):
-    """Base of the stored forms: frozen, comparable, tagged with the class name in JSON."""
+    """A cost form with its coefficients; in JSON it is tagged with the name of its class.
+
+    `has_floor`: the host's launches are a floor under the GPU's work.
+    """
+
+    has_floor: ClassVar[bool] = False
+
+    def predict(self, at: Places) -> Array:
+        """Evaluate at places (rows, 3); returns (rows,)."""
+        raise NotImplementedError
+
+    @property
+    def constant(self) -> float:
+        """The part that neither batch nor length moves; 0 where the form has none."""
+        return 0.0
+
+    def affine(self, least_batch: float, largest_batch: float, error: float) -> DecodeCoefficients:
+        """Return the decode step as an affine one, exact at the least and the largest batch."""
+        raise TypeError(f"{type(self).__name__} is not a decode step")
+
+    def launch_bound(self, at: Places) -> Flags:
+        """Whether the host's launches take about as long as the work they hide, by place."""
+        return np.zeros(len(at), dtype=bool)
+
+    def host_bounds(self, at: Places) -> tuple[Array, Array]:
+        """Return the ln factors, below and above, by which another host's launches may move a step."""
+        return np.zeros(len(at)), np.zeros(len(at))
+
+    def slowed(self, at: Places, work_s: float, floor_s: float) -> Array:
+        """Return the factor by which more work, and a higher floor, lengthen a step."""
+        raise TypeError(f"{type(self).__name__} has no floor under its work")
+
+    def share_without_constant(self, at: Places) -> Array:
+        """Return the part of a step that is left without its constant work; 1 where it has none."""
+        return np.ones(len(at))
+
+
+FitForm: TypeAlias = Callable[[Places, Array, Array], Any]
+"""Fits a form to (places, measured, weights)."""
 
 
 def places_of(rows: Sequence[Place]) -> Places:
-    """Make the (rows, 3) array of places."""
+    """Return places as an array (rows, 3)."""
     return np.asarray(rows, dtype=np.float64).reshape(-1, 3)
 
 

@@ -27,6 +27,11 @@ class CacheForm(FormStruct, frozen=True, tag=True):
     per_sequence_mib: float
     per_token_mib: float
 
+    @property
+    def constant(self) -> float:
+        """MiB that neither batch nor length moves."""
+        return self.fixed_mib
+
     def predict(self, at: Places) -> Array:
         """Evaluate at places (batch, prompt or context, output): the cache ends at their sum."""
         batch, length = at[:, 0], at[:, 1] + at[:, 2] - 1
@@ -42,6 +47,11 @@ class ChunkForm(FormStruct, frozen=True, tag=True):
     per_chunk_token_mib: float
     per_token_mib: float
     chunk_tokens: float
+
+    @property
+    def constant(self) -> float:
+        """MiB that neither batch nor length moves."""
+        return self.fixed_mib
 
     def predict(self, at: Places) -> Array:
         """Evaluate at places (batch, length, –)."""

@@ -1,29 +1,22 @@
-"""Seconds of one pass over a batch: a launch-bound floor under work that grows with tokens.
+"""Seconds of one pass over a batch (score and train): a launch-bound floor under work that grows with tokens.
 
     t(B, S) = (f^q + (g + a·N + c·N·S)^q)^(1/q),   N = B·S
 
 f: the host's launches, which hide the GPU's work until it outlasts them. g: work that does not grow
-with tokens (weights, optimizer). a: matrix multiplications. c: attention. q in [2, 8] says how
-sharply one takes over from the other.
-
-Seconds of one forward pass (reference, reward, critic, prefill): the soft floor over work with a constant.
-
-The constant holds weight reads and the last, unhidden launches.
-
-Seconds of one optimizer step: the soft floor with a constant for the optimizer.
-
-Above the floor, seconds per token grow linearly with the sequence: (t − g)/N = a + c·S.
+with tokens: weight reads and the last, unhidden launches of a forward pass, the optimizer of a training
+step. a: matrix multiplications. c: attention. q in [2, 8] says how sharply one takes over from the other.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
-from libra_plan.models.costs.base import Array, FormStruct, Places, relative_nnls
+from libra_plan.models.costs.base import Array, Flags, FormStruct, Places, relative_nnls
 
-__all__ = ["SoftFloorForm", "fit_score", "fit_soft_floor", "fit_train"]
+__all__ = ["SoftFloorForm", "fit_soft_floor"]
 
 _SHARPNESS = (2.0, 3.0, 4.0, 6.0, 8.0)
 _COARSE, _FINE = 14, 9
@@ -34,10 +27,16 @@ _LEAST_ROWS = 8
 """Fewer rows cannot tell a floor and a constant from work: then only seconds per token, a + c·S."""
 _NOISE = 0.01
 """Huber's cut, relative, when candidates are compared."""
+_BUSY = 1.5
+"""Work of one and a half floors keeps the GPU busy."""
+_HOST_RANGE = 2.0
+"""On two hosts of one kind launches of the same passes took from half to twice the time."""
 
 
 class SoftFloorForm(FormStruct, frozen=True, tag=True):
     """A forward pass or an optimizer step, seconds."""
+
+    has_floor: ClassVar[bool] = True
 
     floor_s: float
     fixed_s: float
@@ -46,7 +45,7 @@ class SoftFloorForm(FormStruct, frozen=True, tag=True):
     sharpness: float
 
     def work(self, at: Places) -> Array:
-        """Give the seconds of GPU work without the floor."""
+        """Return the seconds of GPU work without the floor."""
         tokens = at[:, 0] * at[:, 1]
         seconds: Array = self.fixed_s + self.per_token_s * tokens + self.per_token_pair_s * tokens * at[:, 1]
         return seconds
@@ -62,6 +61,30 @@ class SoftFloorForm(FormStruct, frozen=True, tag=True):
         ratio = np.minimum(work, floor) / high
         seconds: Array = high * (1.0 + ratio**self.sharpness) ** (1.0 / self.sharpness)
         return seconds
+
+    def launch_bound(self, at: Places) -> Flags:
+        """Whether the host's launches take about as long as the work they hide, by place."""
+        bound: Flags = self.work(at) < _BUSY * self.floor_s
+        return bound
+
+    def host_bounds(self, at: Places) -> tuple[Array, Array]:
+        """Return the ln factors by which another host's launches may move a step."""
+        if self.floor_s == 0:
+            return np.zeros(len(at)), np.zeros(len(at))
+        work = self.work(at)
+        floors = (self.floor_s / _HOST_RANGE - self.floor_s, 0.0, self.floor_s * _HOST_RANGE - self.floor_s)
+        fast, own, slow = (np.log(self.over(work, more)) for more in floors)
+        return own - fast, slow - own
+
+    def slowed(self, at: Places, work_s: float, floor_s: float) -> Array:
+        """Return the factor by which more work, and a floor raised where there is one, lengthen a step."""
+        work = self.work(at)
+        return self.over(work + work_s, floor_s if self.floor_s > 0 else 0.0) / self.over(work, 0.0)
+
+    def share_without_constant(self, at: Places) -> Array:
+        """Return the part of a step that is left without its constant work."""
+        whole = self.work(at)
+        return self.over(np.maximum(whole - self.fixed_s, 1e-9), 0.0) / self.over(whole, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +137,3 @@ def _loss(predicted: Array, rows: _Rows) -> float:
     error = np.abs(np.log(np.maximum(predicted, 1e-12) / rows.measured))
     huber = np.where(error < _NOISE, error**2 / 2, _NOISE * (error - _NOISE / 2))
     return float((rows.weights * huber).sum())
-
-
-def fit_score(at: Places, measured: Array, weights: Array) -> SoftFloorForm:
-    """Fit floor, constant, seconds per token and seconds per token pair."""
-    return fit_soft_floor(at, measured, weights)
-
-
-def fit_train(at: Places, measured: Array, weights: Array) -> SoftFloorForm:
-    """Fit floor, optimizer, seconds per token and seconds per token pair."""
-    return fit_soft_floor(at, measured, weights)

@@ -14,20 +14,8 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from libra_plan.models.costs.passes import SoftFloorForm
-from libra_plan.models.curves.curve import (
-    FEW_MEMORY,
-    FEW_TIME,
-    LEAST_POINTS,
-    MEMORY_LEVEL,
-    REPEAT_NOISE,
-    TIME_LEVEL,
-    Curve,
-    CurveSample,
-    HeldOut,
-    launch_bound,
-    upper_quantile,
-)
+from libra_plan.models.costs.base import places_of
+from libra_plan.models.curves.curve import LEAST_POINTS, Curve, CurveSample, HeldOut, error_bound
 from libra_plan.models.curves.layouts import LayoutFit, why_no_curve
 from libra_plan.models.fit import FittedProfile
 from libra_plan.models.parallelism import Layout
@@ -124,19 +112,18 @@ def _is_covered(curve: Curve, row: HeldOut, one_sided: bool) -> bool:
         for other in curve.held_out
         if (other.grouping, other.group) != (row.grouping, row.group) and other.sample != row.sample
     ]
-    busy = isinstance(curve.form, SoftFloorForm) and not _launch_bound(curve, row)
-    if row.inside and busy:
+    if row.inside and curve.form.has_floor and not _launch_bound(curve, row):
         like = [other for other in others if not _launch_bound(curve, other)]
     else:
         like = [other for other in others if other.inside] if row.inside else others
     errors = [other.log_error if one_sided else abs(other.log_error) for other in like or others]
-    level, few = (MEMORY_LEVEL, FEW_MEMORY) if one_sided else (TIME_LEVEL, FEW_TIME)
-    bound = max(upper_quantile(errors, level, few), REPEAT_NOISE) + (0.0 if row.inside else few)
-    return (row.log_error if one_sided else abs(row.log_error)) <= bound
+    bound, outside = error_bound(errors, one_sided)
+    error = row.log_error if one_sided else abs(row.log_error)
+    return error <= bound + (0.0 if row.inside else outside)
 
 
 def _launch_bound(curve: Curve, row: HeldOut) -> bool:
-    return launch_bound(curve.form, curve.samples[row.sample].place)
+    return bool(curve.form.launch_bound(places_of([curve.samples[row.sample].place]))[0])
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from libra_plan.models.costs.base import Place, places_of
-from libra_plan.models.costs.decode import DecodeForm, fit_affine_decode, fit_decode, fit_serve
+from libra_plan.models.costs.base import DecodeCoefficients, Place, places_of
+from libra_plan.models.costs.decode import fit_affine_decode, fit_decode, fit_serve
 from libra_plan.models.costs.memory import fit_cache_memory, fit_chunk_memory
-from libra_plan.models.costs.passes import fit_score, fit_train
+from libra_plan.models.costs.passes import fit_soft_floor
 from libra_plan.models.curves.curve import (
     LEAST_POINTS,
     Curve,
@@ -29,34 +29,26 @@ from libra_plan.models.curves.curve import (
     Grouping,
     Recipe,
     fit_curve,
-    log_place,
 )
 from libra_plan.models.parallelism import Layout
+from libra_plan.models.query import Query
 from libra_plan.profiles.counting import counted
 from libra_plan.profiles.schema import Phase, Point, ProfileFile
 
 __all__ = [
-    "LARGEST_SIZE",
-    "LEAST_SIZE",
     "MEMORY",
     "TIME",
     "LayoutFit",
     "LayoutRows",
     "MeasuredRow",
-    "PlaceReach",
     "RanksSample",
     "fit_layout",
-    "is_size",
     "memory_samples",
     "place_of",
-    "reach",
     "rows_by_layout",
     "time_samples",
     "why_no_curve",
 ]
-
-LEAST_SIZE, LARGEST_SIZE = 1e-6, 1e12
-"""Batches and lengths that can be meant; far beyond them products of sizes leave the floating-point range."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,22 +70,12 @@ class LayoutRows:
     others: tuple[MeasuredRow, ...]
 
 
-def place_of(
-    phase: Phase,
-    batch: float,
-    seq_len: float | None,
-    prompt: float | None,
-    output: float | None,
-) -> Place | None:
-    """Give the place of a point or a query: serve uses prompt and output, the others one length."""
+def place_of(phase: Phase, sizes: Point | Query) -> Place | None:
+    """Return the place of a point or a query: serve uses prompt and output, the others one length."""
+    batch, prompt, output = float(sizes.batch_sequences), sizes.prompt_tokens, sizes.output_tokens
     if phase == "serve":
-        return None if prompt is None or output is None else (float(batch), float(prompt), float(output))
-    return None if seq_len is None else (float(batch), float(seq_len), 1.0)
-
-
-def is_size(place: Place) -> bool:
-    """Tell whether a step may have this batch and these lengths; NaN is none."""
-    return all(LEAST_SIZE <= part <= LARGEST_SIZE for part in place)
+        return None if prompt is None or output is None else (batch, float(prompt), float(output))
+    return None if sizes.seq_len_tokens is None else (batch, float(sizes.seq_len_tokens), 1.0)
 
 
 def rows_by_layout(
@@ -106,17 +88,10 @@ def rows_by_layout(
     groups: dict[Layout, list[MeasuredRow]] = {}
     for source, own in ((file, points), *extra):
         for line, point in enumerate(own, start=2):  # line 1 of the file names the columns
-            place = place_of(
-                file.phase,
-                point.batch_sequences,
-                point.seq_len_tokens,
-                point.prompt_tokens,
-                point.output_tokens,
-            )
+            place = place_of(file.phase, point)
             if place is not None:
-                layout = Layout(point.tp, point.pp, point.cp, point.ep)
                 row = MeasuredRow(f"{source.id}/{source.points}:{line}", place, point)
-                groups.setdefault(layout, []).append(row)
+                groups.setdefault(Layout.of(point), []).append(row)
     return tuple(_split(file.phase, layout, rows) for layout, rows in sorted(groups.items()))
 
 
@@ -173,8 +148,8 @@ _LENGTH = (Grouping.LENGTH,)
 TIME: dict[Phase, Recipe] = {
     "decode": Recipe(fit_decode, length=10.0, noise=0.02, groupings=_BOTH),
     "serve": Recipe(fit_serve, length=4.0, noise=0.3, groupings=(Grouping.PLACE,)),
-    "score": Recipe(fit_score, length=4.0, noise=0.02, groupings=_LENGTH),
-    "train": Recipe(fit_train, length=10.0, noise=0.1, groupings=_LENGTH),
+    "score": Recipe(fit_soft_floor, length=4.0, noise=0.02, groupings=_LENGTH),
+    "train": Recipe(fit_soft_floor, length=10.0, noise=0.1, groupings=_LENGTH),
 }
 MEMORY: dict[Phase, Recipe] = {
     "decode": Recipe(fit_cache_memory, length=10.0, noise=0.1, groupings=_BOTH, one_sided=True),
@@ -194,8 +169,8 @@ class RanksSample(msgspec.Struct, frozen=True):
 class LayoutFit(msgspec.Struct, frozen=True):
     """Curves of one layout; a curve is None when nothing of that kind was measured.
 
-    `samples` counts the places with a time, enough for a curve or not. `affine` is the decode
-    step without √B and `affine_error` its relative error at the 90th percentile.
+    `samples` counts the places with a time, enough for a curve or not. `coefficients` are those of
+    the affine decode step, where the phase has one.
     """
 
     layout: Layout
@@ -206,18 +181,8 @@ class LayoutFit(msgspec.Struct, frozen=True):
     samples: int
     failed_at: tuple[Place, ...]
     other_ranks: tuple[RanksSample, ...]
-    affine: DecodeForm | None
-    affine_error: float
+    coefficients: DecodeCoefficients | None
     outside_allocator_mib: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class PlaceReach:
-    """How far a place lies from the measured ones: octaves (None: no single axis leads back)."""
-
-    octaves: float | None
-    total_octaves: float
-    held_at: Place
 
 
 def why_no_curve(fit: LayoutFit, quantity: str) -> str | None:
@@ -225,7 +190,8 @@ def why_no_curve(fit: LayoutFit, quantity: str) -> str | None:
     if quantity == "time":
         if fit.time is not None:
             return None
-        return f"{_places(fit.samples)} with a time, a fit needs {LEAST_POINTS}"
+        places = counted(fit.samples, "place") if fit.samples else "no place"
+        return f"{places} with a time, a fit needs {LEAST_POINTS}"
     if fit.memory is not None:
         return None
     if fit.memory_column is None:
@@ -233,37 +199,37 @@ def why_no_curve(fit: LayoutFit, quantity: str) -> str | None:
     return f"fewer than {LEAST_POINTS} places with {fit.memory_column}"
 
 
-def _places(number: int) -> str:
-    return counted(number, "place") if number else "no place"
-
-
 def fit_layout(phase: Phase, rows: LayoutRows) -> LayoutFit:
     """Fit time and memory of one layout."""
     times = time_samples(rows.base)
     memory, column = memory_samples(rows.base)
-    affine, error = _affine(phase, times)
+    time = fit_curve(TIME[phase], times) if len(times) >= LEAST_POINTS else None
     return LayoutFit(
         layout=rows.layout,
         base_dp=rows.base_dp,
-        time=fit_curve(TIME[phase], times) if len(times) >= LEAST_POINTS else None,
+        time=time,
         memory=fit_curve(MEMORY[phase], memory) if len(memory) >= LEAST_POINTS else None,
         memory_column=column,
         samples=len(times),
         failed_at=tuple(row.place for row in rows.base if row.point.status == "oom"),
         other_ranks=_other_ranks(rows.others),
-        affine=affine,
-        affine_error=error,
+        coefficients=None if time is None else _coefficients(phase, time),
         outside_allocator_mib=_outside_allocator(rows.base),
     )
 
 
-def _affine(phase: Phase, times: list[CurveSample]) -> tuple[DecodeForm | None, float]:
-    if phase != "decode" or len(times) < LEAST_POINTS:
-        return None, 0.0
-    at = places_of([sample.place for sample in times])
-    measured = np.array([sample.value for sample in times])
-    form = fit_affine_decode(at, measured, np.array([sample.weight for sample in times]))
-    return form, float(np.quantile(np.abs(form.predict(at) / measured - 1.0), 0.9))
+def _coefficients(phase: Phase, curve: Curve) -> DecodeCoefficients | None:
+    """Fit the affine decode step; a serving table has it in its form."""
+    if phase == "serve":
+        batches = [sample.batch for sample in curve.samples]
+        return curve.form.affine(min(batches), max(batches), math.exp(curve.inside_high) - 1)
+    if phase != "decode":
+        return None
+    at = places_of([sample.place for sample in curve.samples])
+    measured = np.array([sample.value for sample in curve.samples])
+    form = fit_affine_decode(at, measured, np.array([sample.weight for sample in curve.samples]))
+    error = float(np.quantile(np.abs(form.predict(at) / measured - 1.0), 0.9))
+    return form.affine(1.0, 1.0, error)
 
 
 def _other_ranks(rows: tuple[MeasuredRow, ...]) -> tuple[RanksSample, ...]:
@@ -282,18 +248,3 @@ def _outside_allocator(rows: tuple[MeasuredRow, ...]) -> float | None:
         if row.point.device_used_mib is not None and row.point.peak_reserved_mib is not None
     ]
     return max(0.0, *extra) if extra else None
-
-
-def reach(curve: Curve, place: Place) -> PlaceReach:
-    """Measure how far a place lies outside the hull, and where the correction is held."""
-    log = log_place(place)
-    step = curve.domain.step_back(log)
-    clamped = step.place if step is not None and step.octaves == 0 else curve.domain.clamp(log)
-    least, most = curve.outputs
-    output = min(max(place[2], least), most)
-    output_octaves = abs(math.log2(place[2] / output))
-    total = abs(clamped[0] - log[0]) + abs(clamped[1] - log[1]) + output_octaves
-    if step is None or (step.octaves > 0 and output_octaves > 0):
-        return PlaceReach(None, total, (2.0 ** clamped[0], 2.0 ** clamped[1], output))
-    held = (2.0 ** step.place[0], 2.0 ** step.place[1], output)
-    return PlaceReach(step.octaves + output_octaves, total, held)

@@ -26,15 +26,13 @@ allocator left in the points; at a measured place U is B.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from libra_plan.models.costs.base import Array, Place, Places, places_of
+from libra_plan.models.costs.base import Array, Places, places_of
 from libra_plan.models.curves.curve import MARGIN, REPEAT_NOISE, Curve
-from libra_plan.models.curves.domain import above_many
 
 __all__ = ["RUN_RESERVE", "MemoryBound", "RunReserve"]
 
@@ -72,12 +70,8 @@ class MemoryBound:
         self._bounds = np.where(smaller, own, 0.0).max(axis=1)
         self._values = values
 
-    def at(self, places: Sequence[Place]) -> Array:
-        """Bound the peaks of places anywhere, MiB; the margin grows with the octaves above the measured."""
-        return self.anywhere(places_of(places))
-
-    def anywhere(self, places: Places) -> Array:
-        """Bound the peaks of places (rows, 3) anywhere, MiB, as `at` does."""
+    def at(self, places: Places) -> Array:
+        """Bound the peaks of places (rows, 3) anywhere, MiB, with a margin above what was measured."""
         return self._upper(places, self._log_errors(places))
 
     def least(self, places: Places) -> Array:
@@ -93,7 +87,7 @@ class MemoryBound:
     def _log_errors(self, places: Places) -> Array:
         curve = self._curve
         beyond = np.maximum(0.0, np.log2(places[:, 2] / curve.outputs[1]))
-        above = above_many(curve.domain, np.log2(places[:, :2])) + beyond
+        above = curve.domain.above(np.log2(places[:, :2])) + beyond
         outside = curve.outside_high + np.where(above > 1 + 1e-9, MARGIN * above, 0.0)
         errors: Array = np.where(above == 0.0, curve.inside_high, outside)
         return errors

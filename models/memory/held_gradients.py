@@ -17,7 +17,7 @@ from dataclasses import replace
 from libra_plan.models.network import gradient_bytes
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.priors.roofline import tables_of
-from libra_plan.models.quantities import Estimate, Origin
+from libra_plan.models.quantities import Estimate, Origin, weakest
 from libra_plan.profiles.schema import ProfileFile
 from libra_plan.profiles.units import MIB
 
@@ -46,6 +46,6 @@ def with_held_gradients(
         gradients /= ranks
     own_tables = tables_of(model) > 1 and software.lora_rank is None
     last = model.vocab * model.hidden / model.params if own_tables else 0.0
-    origin = max(memory.origin, Origin.EXTRAPOLATED, key=lambda each: each.weakness)
+    origin = weakest(memory.origin, Origin.EXTRAPOLATED)
     value = memory.value + gradients * (1.0 - last)
     return replace(memory, value=value, high=memory.high + gradients, origin=origin)

@@ -157,7 +157,7 @@ def packed_memory(
 
 
 def _query(batch: float, length: float, layout: Layout) -> Query:
-    return Query(batch, length, tp=layout.tp, pp=layout.pp, cp=layout.cp, ep=layout.ep)
+    return Query(batch, length, layout=layout)
 
 
 def scoring_cost(

@@ -170,7 +170,7 @@ def price_role(
         except RefusedError as refusal:
             refusals.add(gpu_class, refusal)
             continue
-        layouts = [Layout(each.tp, each.pp, each.cp, each.ep) for each in role.layouts]
+        layouts = [Layout.of(each) for each in role.layouts]
         for way, alone in stage.ways():
             for layout in layouts or stage.profile.layouts or (Layout(),):
                 if gpu_class == measured_on or layout.gpus_per_replica == 1:

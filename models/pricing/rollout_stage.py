@@ -7,14 +7,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from libra_plan.errors import RefusedError
+from libra_plan.models.costs.base import DecodeCoefficients
 from libra_plan.models.fit import FittedProfile
 from libra_plan.models.lengths import FloatArray, IntArray, LengthSample
 from libra_plan.models.memory.shapes import cache_share
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.pricing.layout import Pricer, RoleStage, shortest_tokens
 from libra_plan.models.pricing.passes import StageCost, prefill_s_per_token
-from libra_plan.models.quantities import Estimate, Origin
-from libra_plan.models.query import DecodeCoefficients, Query
+from libra_plan.models.quantities import Estimate, Origin, weakest
+from libra_plan.models.query import Query
 from libra_plan.models.rollout.admission import Admission, Frontier, frontier_of
 from libra_plan.models.rollout.luck import Luck, luck_of
 from libra_plan.models.rollout.makespan import Trajectories, continuous_s, makespan_s
@@ -125,7 +126,7 @@ class Rollout(RoleStage):
         per_token, notes = self._prefill(layout, allow_prior)
         origin = Origin.INTERPOLATED if layout in self.profile.layouts else Origin.ASSUMED
         if float(self.orders[0].prompt_tokens.min()) < shortest / 2:
-            origin = max(origin, Origin.EXTRAPOLATED, key=lambda each: each.weakness)
+            origin = weakest(origin, Origin.EXTRAPOLATED)
             notes = (*notes, f"contexts below {shortest:.0f} tokens were not measured")
         luck = self._luck(coefficients, per_token)
         band = coefficients.error
@@ -143,8 +144,8 @@ class Rollout(RoleStage):
             served = self._served(admission, layout, allow_prior) if serves else None
             error = band if served is None else max(band, served.high / served.value - 1.0)
             low, high = min(found) * max(1 - error, 0.0), max(found) * (1 + error)
-            weakest = origin if served is None else max(origin, served.origin, key=lambda each: each.weakness)
-            time = Estimate(sum(found) / len(found), low, high, "s", weakest)
+            asked = origin if served is None else weakest(origin, served.origin)
+            time = Estimate(sum(found) / len(found), low, high, "s", asked)
             memory = self._memory(frontier, admission, contexts, layout, allow_prior)
             guessed = () if memory.origin is not Origin.ASSUMED else (MEMORY_ASSUMED,)
             lucky = self._lucky(luck, time.value, admission, replicas)
@@ -180,9 +181,7 @@ class Rollout(RoleStage):
         """Ask a serving table at this work's mean lengths: it refuses what is too far from its rows."""
         order = self.orders[0]
         prompt, output = float(order.prompt_tokens.mean()), float(order.response_tokens.mean())
-        query = Query(
-            float(admission.sequences), None, prompt, output, layout.tp, layout.pp, layout.cp, layout.ep
-        )
+        query = Query(float(admission.sequences), None, prompt, output, layout)
         return self.profile.time_s(query, allow_prior=allow_prior)
 
     def _seconds(
@@ -253,7 +252,7 @@ class Rollout(RoleStage):
         tokens = min(admission.tokens, float(contexts[:slots].sum()))
         fitting = [c for c, b in zip(frontier.contexts, frontier.batches, strict=True) if b >= slots]
         context = max(tokens / slots, fitting[0])
-        query = Query(float(slots), context, tp=layout.tp, pp=layout.pp, cp=layout.cp, ep=layout.ep)
+        query = Query(float(slots), context, layout=layout)
         if self.loaded.file.phase == "serve":
             order = self.orders[0]
             prompt = context * float(order.prompt_tokens.sum() / order.final_context.sum())

@@ -18,6 +18,7 @@ import math
 from typing import NamedTuple
 
 from libra_plan.errors import RefusedError
+from libra_plan.models.costs.base import DecodeCoefficients
 from libra_plan.models.memory.shapes import kv_mib_per_token
 from libra_plan.models.memory.states import standing_mib
 from libra_plan.models.network import all_to_all_s, ring_exchange_s, stage_sends_s, tensor_reduce_s
@@ -29,6 +30,7 @@ __all__ = [
     "MEMORY_MARGIN",
     "Speedup",
     "can_carry",
+    "carried_coefficients",
     "carried_memory",
     "carried_time",
     "layout_speedup",
@@ -125,6 +127,14 @@ def carried_time(
     value = max(base.value / speed.likely + more, low)
     high = max(base.high / speed.least + more + floor, value)
     return Estimate(value, low, high, base.unit, Origin.ASSUMED, base.rows)
+
+
+def carried_coefficients(
+    base: DecodeCoefficients, source: Layout, asked: Layout, *, experts: bool
+) -> DecodeCoefficients:
+    """Carry an affine decode step over to a layout that was not measured."""
+    speed = layout_speedup(source, asked, experts=experts)
+    return base.scaled(1 / speed.likely, (1 + base.error) * speed.likely / speed.least - 1)
 
 
 def _floor_s(profile: ProfileFile, source: Layout, asked: Layout, tokens: float) -> float:

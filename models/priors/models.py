@@ -10,6 +10,7 @@ below that either. Used only where the user allows priors; every answer is marke
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -17,7 +18,7 @@ from typing import Protocol
 import numpy as np
 
 from libra_plan.errors import RefusedError
-from libra_plan.models.costs.base import Place, Places, places_of, relative_nnls
+from libra_plan.models.costs.base import DecodeCoefficients, Place, Places, places_of, relative_nnls
 from libra_plan.models.costs.decode import DecodeForm
 from libra_plan.models.costs.memory import CacheForm, ChunkForm
 from libra_plan.models.costs.passes import SoftFloorForm
@@ -68,15 +69,17 @@ class PhysicsPrior:
     time_scale: float = 1.0
     memory_scale: float = 1.0
 
-    def time_s(self, place: Place) -> Estimate:
-        """Guess the seconds of one step at (batch, length, output); output is 1 but for serve.
+    @property
+    def coefficients(self) -> DecodeCoefficients:
+        """The affine decode step on one GPU."""
+        step = self.time.affine(1.0, self.largest[0], 0.0)
+        return step.scaled(self.time_scale, math.expm1(TIME_ERROR))
+
+    def times_s(self, places: Places) -> list[Estimate]:
+        """Guess the seconds of one step at places (rows, 3).
 
         Never below what the GPU's data sheet allows: an answer raised to it names the sheet in `rows`.
         """
-        return self.times_s(places_of([place]))[0]
-
-    def times_s(self, places: Places) -> list[Estimate]:
-        """Guess the seconds of one step at many places (rows, 3)."""
         guesses = self._guesses(self.time, places, "s", TIME_ERROR, self.time_scale)
         least = roofline_s(self.profile, places)
         if least is None:
@@ -92,10 +95,6 @@ class PhysicsPrior:
         gpu_class = self.profile.hardware.gpu_class
         limits = gpu_limits(gpu_class)
         return "no floor" if limits is None else f"least seconds of {gpu_class} ({limits.source})"
-
-    def memory_mib(self, place: Place) -> Estimate:
-        """Guess the peak MiB per GPU."""
-        return self.memories_mib(places_of([place]))[0]
 
     def memories_mib(self, places: Places) -> list[Estimate]:
         """Guess the peak MiB per GPU at many places (rows, 3)."""

@@ -8,16 +8,15 @@ from math import log2
 from statistics import median
 
 from libra_plan.models import query as refusals
-from libra_plan.models.costs.base import Place
-from libra_plan.models.costs.passes import SoftFloorForm
-from libra_plan.models.curves.answers import Asked, time_from
+from libra_plan.models.costs.base import Places, places_of
+from libra_plan.models.curves.answers import Asked, times_from
 from libra_plan.models.curves.curve import Curve
-from libra_plan.models.curves.layouts import LayoutFit, reach
+from libra_plan.models.curves.layouts import LayoutFit
 from libra_plan.models.memory.states import gradients_mib, state_mib, weights_mib
-from libra_plan.models.network import data_parallel_ratio, gradient_bytes, ranks_s
+from libra_plan.models.network import HOOK_S_PER_LAYER, gradient_bytes, ranks_s
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.priors.roofline import tables_of
-from libra_plan.models.quantities import Estimate, Origin
+from libra_plan.models.quantities import Estimate, Origin, weakest
 from libra_plan.profiles.schema import ProfileFile
 from libra_plan.profiles.units import MIB
 
@@ -36,23 +35,23 @@ _ERROR = 1.05
 def time_over_ranks(profile: ProfileFile, fit: LayoutFit, alone: Estimate, asked: Asked) -> Estimate:
     """Add what more ranks than measured cost; fewer ranks keep the measured time, as an upper bound.
 
-    Steps measured at other numbers of ranks scale the prediction by what they took over it. More
-    ranks than any measured ones are an extrapolation, whose error grows with every doubling.
+    `asked` is one question. Steps measured at other numbers of ranks scale the prediction by what they
+    took over it. More ranks than any measured ones are an extrapolation, whose error grows with every
+    doubling.
     """
-    ranks = asked.query.dp
-    if profile.phase != "train" or ranks <= fit.base_dp or fit.time is None:
+    query = asked.queries[0]
+    if profile.phase != "train" or query.dp <= fit.base_dp or fit.time is None:
         return alone
-    doublings = log2(ranks / max(fit.base_dp, *(other.dp for other in fit.other_ranks), 1))
+    doublings = log2(query.dp / max(fit.base_dp, *(other.dp for other in fit.other_ranks), 1))
     seen, error = _seen(profile, fit, fit.time, asked)
     error **= max(1.0, doublings)
-    ratio = _ratio(profile, fit, fit.time, asked, asked.place, ranks) * seen
+    ratio = _ratio(profile, fit, fit.time, asked, asked.places, query.dp) * seen
     value = alone.value * ratio
     # What is hidden behind the backward pass is not known: between all of it and nothing.
     low = min(alone.low * max(1.0, ratio / error), value)
     high = max(alone.high * ratio * error, value)
     carried = Origin.EXTRAPOLATED if doublings > 0 else Origin.INTERPOLATED
-    origin = max(alone.origin, carried, key=lambda origin: origin.weakness)
-    return Estimate(value, low, high, "s", origin, alone.rows)
+    return Estimate(value, low, high, "s", weakest(alone.origin, carried), alone.rows)
 
 
 def ranks_note(measured: Collection[int], ranks: int) -> str | None:
@@ -68,40 +67,39 @@ def ranks_note(measured: Collection[int], ranks: int) -> str | None:
 
 def assumed_over_ranks(profile: ProfileFile, alone: Estimate, asked: Asked) -> Estimate:
     """Add the exchange of gradients to a step that was assumed, none of it hidden but for the low bound."""
-    if profile.phase != "train" or asked.query.dp == 1:
+    ranks = asked.queries[0].dp
+    if profile.phase != "train" or ranks == 1:
         return alone
-    more = _collective_s(profile, asked, asked.query.dp)
+    more = _collective_s(profile, asked, ranks)
     high = alone.high + more * _ERROR
     return replace(alone, value=alone.value + more, high=high, origin=Origin.ASSUMED)
 
 
-def _ratio(
-    profile: ProfileFile, fit: LayoutFit, curve: Curve, asked: Asked, place: Place, ranks: int
-) -> float:
-    form = curve.form
-    if not isinstance(form, SoftFloorForm):
-        raise TypeError(f"a training step is fitted with a soft floor, not {form}")
+def _ratio(profile: ProfileFile, fit: LayoutFit, curve: Curve, asked: Asked, at: Places, ranks: int) -> float:
+    """Return step time on `ranks` data-parallel ranks over that on the ranks of the curve, at one place."""
     more = _collective_s(profile, asked, ranks) - _collective_s(profile, asked, fit.base_dp)
-    hooked_layers = profile.model.layers if fit.base_dp == 1 else 0
-    return data_parallel_ratio(form, place, max(more, 0.0), hooked_layers)
+    hooks = HOOK_S_PER_LAYER * profile.model.layers if fit.base_dp == 1 else 0.0
+    return float(curve.form.slowed(at, max(more, 0.0), hooks)[0])
 
 
 def _seen(profile: ProfileFile, fit: LayoutFit, curve: Curve, asked: Asked) -> tuple[float, float]:
-    """Give the median of measured over predicted at other numbers of ranks, and the error around it.
+    """Return the median of measured over predicted at other numbers of ranks, and the error around it.
 
     Predicted is what is answered there without them, so that how far the curve of one rank is off, which
     its own bounds hold, does not count a second time as an error of ranks.
     """
+    own_link = None if profile.hardware.intra_node_gib_per_s else asked.queries[0].link_gib_per_s
+    query = replace(asked.queries[0], link_gib_per_s=own_link)
+    others = [other for other in fit.other_ranks if other.dp > fit.base_dp]
     found = []
-    own_link = None if profile.hardware.intra_node_gib_per_s else asked.query.link_gib_per_s
-    bare = Asked(asked.name, replace(asked.query, link_gib_per_s=own_link), asked.place, asked.allow_prior)
-    for other in fit.other_ranks:
-        away = reach(curve, other.sample.place)
-        if other.dp > fit.base_dp and away.octaves is not None and away.octaves <= 1:
-            there = Asked(bare.name, bare.query, other.sample.place, bare.allow_prior)
-            alone = time_from(curve, there).value
-            predicted = alone * _ratio(profile, fit, curve, bare, other.sample.place, other.dp)
-            found.append(other.sample.value / predicted)
+    if others:
+        places = places_of([other.sample.place for other in others])
+        near = curve.reach(places).octaves <= 1
+        there = replace(asked, queries=[query] * len(others), places=places)
+        for row, (other, alone) in enumerate(zip(others, times_from(curve, there), strict=True)):
+            if near[row] and isinstance(alone, Estimate):
+                ratio = _ratio(profile, fit, curve, there.only([row]), places[row : row + 1], other.dp)
+                found.append(other.sample.value / (alone.value * ratio))
     if not found:
         return 1.0, _ERROR
     middle = median(found)
@@ -111,13 +109,14 @@ def _seen(profile: ProfileFile, fit: LayoutFit, curve: Curve, asked: Asked) -> t
 def _collective_s(profile: ProfileFile, asked: Asked, ranks: int) -> float:
     if ranks == 1:
         return 0.0
-    hardware, layout = profile.hardware, asked.query.layout
-    within = hardware.gpus_per_node is None or ranks * layout.gpus_per_replica <= hardware.gpus_per_node
+    hardware, query = profile.hardware, asked.queries[0]
+    gpus = ranks * query.layout.gpus_per_replica
+    within = hardware.gpus_per_node is None or gpus <= hardware.gpus_per_node
     measured_link = hardware.intra_node_gib_per_s if within else hardware.inter_node_gib_per_s
-    link = asked.query.link_gib_per_s or measured_link
+    link = query.link_gib_per_s or measured_link
     if link is None:
-        raise refusals.unknown_link(asked.name, asked.query, within_node=within)
-    return ranks_s(profile.model, profile.software, layout, ranks, link, across_nodes=not within)
+        raise refusals.unknown_link(asked.name, query, within_node=within)
+    return ranks_s(profile.model, profile.software, query.layout, ranks, link, across_nodes=not within)
 
 
 def memory_over_ranks(
@@ -140,7 +139,7 @@ def memory_over_ranks(
     value = max(estimate.value + shift + more, least)
     low = max(min(estimate.low + shift, value), 0.0)
     high = max(estimate.high + shift - fewer + more, value)
-    origin = max(estimate.origin, Origin.EXTRAPOLATED, key=lambda origin: origin.weakness)
+    origin = weakest(estimate.origin, Origin.EXTRAPOLATED)
     return Estimate(value, low, high, "MiB", origin, estimate.rows)
 
 

@@ -91,37 +91,22 @@ def frontier_of(
 
     Raises RefusedError when the longest context is outside what was measured or does not fit.
     """
-    top = _largest_batch(profile, layout, longest_context, memory_mib, allow_prior)
-    inside = profile.max_batch(longest_context, math.inf, layout, allow_prior=allow_prior)
     shortest = min(shortest_context, longest_context)
-    grid = [
-        shortest * (longest_context / shortest) ** (step / (GRID_POINTS - 1))
-        for step in range(GRID_POINTS - 1)
-    ]
-    contexts, batches = [], []
-    for context in grid if shortest < longest_context else []:
-        try:
-            batches.append(profile.max_batch(context, memory_mib, layout, allow_prior=allow_prior))
-        except RefusedError:
-            continue  # shorter than measured: the frontier begins at the next point
-        contexts.append(context)
-    limit = "KV memory" if top < inside else "measured domain"
-    return Frontier((*contexts, longest_context), (*batches, top), limit)
-
-
-def _largest_batch(
-    profile: FittedProfile, layout: Layout, context: float, memory_mib: float, allow_prior: bool
-) -> int:
-    try:
-        return profile.max_batch(context, memory_mib, layout, allow_prior=allow_prior)
-    except RefusedError:
-        profile.max_batch(context, math.inf, layout, allow_prior=allow_prior)  # outside the domain: its words
-    one = Query(1.0, context, tp=layout.tp, pp=layout.pp, cp=layout.cp, ep=layout.ep)
-    need = profile.memory_mib(one, allow_prior=allow_prior)
-    raise RefusedError(
-        f"{profile.profile.id} ({layout}): weights and a trajectory of {context:.0f} tokens do not fit",
-        got=f"{need.high:.0f} MiB needed per GPU",
-        allowed=f"at most {memory_mib:.0f} MiB",
-        way_out="split the model over more GPUs or shorten the responses; "
-        "a higher memory utilization cannot help, as there is no room left to use",
-    )
+    steps = range(GRID_POINTS - 1 if shortest < longest_context else 0)
+    grid = [shortest * (longest_context / shortest) ** (step / (GRID_POINTS - 1)) for step in steps]
+    *found, top = profile.max_batches([*grid, longest_context], memory_mib, layout, allow_prior=allow_prior)
+    inside = profile.max_batch(longest_context, math.inf, layout, allow_prior=allow_prior)
+    if isinstance(top, RefusedError):
+        need = profile.memory_mib(Query(1.0, longest_context, layout=layout), allow_prior=allow_prior)
+        raise RefusedError(
+            f"{profile.profile.id} ({layout}): weights and a trajectory of {longest_context:.0f} tokens "
+            "do not fit",
+            got=f"{need.high:.0f} MiB needed per GPU",
+            allowed=f"at most {memory_mib:.0f} MiB",
+            way_out="split the model over more GPUs or shorten the responses; "
+            "a higher memory utilization cannot help, as there is no room left to use",
+        )
+    # contexts shorter than measured are refused: the frontier begins at the next one
+    known = [(at, each) for at, each in zip(grid, found, strict=True) if isinstance(each, int)]
+    contexts, batches = (*(at for at, _ in known), longest_context), (*(each for _, each in known), top)
+    return Frontier(contexts, batches, "KV memory" if top < inside else "measured domain")

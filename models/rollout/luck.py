@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from libra_plan.models.costs.base import DecodeCoefficients
 from libra_plan.models.lengths import FloatArray, LengthSample
-from libra_plan.models.query import DecodeCoefficients
 from libra_plan.models.rollout.admission import Admission
 from libra_plan.models.rollout.makespan import Trajectories, slot_steps, token_work_s
 

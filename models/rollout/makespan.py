@@ -30,8 +30,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from libra_plan.models.costs.base import DecodeCoefficients
 from libra_plan.models.lengths import FloatArray, IntArray, LengthSample
-from libra_plan.models.query import DecodeCoefficients
 from libra_plan.models.rollout.admission import Admission
 
 __all__ = [

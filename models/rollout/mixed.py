@@ -35,10 +35,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from libra_plan.errors import RefusedError
+from libra_plan.models.costs.base import DecodeCoefficients
 from libra_plan.models.lengths import FloatArray, IntArray
 from libra_plan.models.parallelism import Layout, RangedReplica
-from libra_plan.models.quantities import Estimate, Origin
-from libra_plan.models.query import DecodeCoefficients
+from libra_plan.models.quantities import Estimate, Origin, weakest
 from libra_plan.models.rollout.admission import Admission
 from libra_plan.models.rollout.makespan import Trajectories, makespan_s, token_work_s
 
@@ -129,7 +129,7 @@ def mixed_rollout(
         drawn = _misranked_s(step, pieces, ranking_error, rng, rankings)
         high, expected = max(high, float(np.quantile(drawn, _LEVEL))), float(np.mean(drawn))
     error = max(piece.kind.coefficients.error for piece in pieces)
-    origin = max((piece.kind.origin for piece in pieces), key=lambda each: each.weakness)
+    origin = weakest(*(piece.kind.origin for piece in pieces))
     return MixedRollout(
         Estimate(seconds, seconds * max(1 - error, 0.0), high * (1 + error), "s", origin),
         expected,

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from libra_plan.models.query import DecodeCoefficients
+from libra_plan.models.costs.base import DecodeCoefficients
 from libra_plan.models.rollout.makespan import Trajectories, token_work_s
 
 __all__ = ["Stream", "least_step_s", "stream_of"]

@@ -136,7 +136,7 @@ def _planned(
         for role in task.roles:
             if role.stage_time is None or role.stage_time.origin is None or role.layout is None:
                 continue
-            layout = Layout(role.layout.tp, role.layout.pp, role.layout.cp, role.layout.ep)
+            layout = Layout.of(role.layout)
             correction = None if known is None or used is None else known.by_role.get((task.id, role.id))
             factor = 1.0 if correction is None else correction.state.factor
             value = role.stage_time.value / factor

@@ -149,11 +149,11 @@ def _held(role: RoleEntry) -> IncumbentRole:
     replicas = tuple(tuple(_gpu_id(gpu) for gpu in replica) for replica in role.replicas)
     group = role.share_group or role.id
     if role.mix:
-        mix = tuple(Layout(kind.tp, kind.pp, kind.cp, kind.ep) for kind in role.mix)
+        mix = tuple(Layout.of(kind) for kind in role.mix)
         largest = max(mix, key=lambda layout: layout.gpus_per_replica)
         return IncumbentRole(role.id, largest, replicas, group, mix)
     assert role.layout is not None
-    layout = Layout(role.layout.tp, role.layout.pp, role.layout.cp, role.layout.ep)
+    layout = Layout.of(role.layout)
     return IncumbentRole(role.id, layout, replicas, group)
 
 

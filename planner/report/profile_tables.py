@@ -206,7 +206,7 @@ def _asked(question: CostQuestion | BadQuestion) -> dict[str, Any]:
         "seq_len": query.seq_len_tokens,
         "isl": query.prompt_tokens,
         "osl": query.output_tokens,
-        "tp": query.tp,
+        "tp": query.layout.tp,
     }
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import count
 
-from libra_plan.models.query import DecodeCoefficients
+from libra_plan.models.costs.base import DecodeCoefficients
 from libra_plan.models.topology import GpuId
 from libra_plan.planner.simulate.world import WorldTask
 

@@ -17,9 +17,9 @@ import msgspec
 import numpy as np
 
 from libra_plan.errors import InputError, WorkloadError
+from libra_plan.models.costs.base import DecodeCoefficients
 from libra_plan.models.length_forecast import law_mean_tokens, scaled
 from libra_plan.models.lengths import IntArray, LengthSample, sample_lengths
-from libra_plan.models.query import DecodeCoefficients
 from libra_plan.models.topology import Cluster
 from libra_plan.planner.tables import table_cluster
 from libra_plan.profiles.document import decode, read_document

@@ -151,8 +151,8 @@ class _Models:
 
 
 def _query(window: WorkWindow) -> Query:
-    layout = {"tp": window.tp, "pp": window.pp, "cp": window.cp, "ep": window.ep}
-    return Query(window.batch_sequences or 0.0, window.seq_len_tokens, dp=window.dp, **layout)
+    layout = Layout.of(window)
+    return Query(window.batch_sequences or 0.0, window.seq_len_tokens, layout=layout, dp=window.dp)
 
 
 def _steps(window: WorkWindow, phase: str) -> float | None:

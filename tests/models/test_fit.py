@@ -15,9 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from libra_plan.errors import RefusedError
-from libra_plan.models import many
+from libra_plan.models import fit as fit_module
 from libra_plan.models.fit import FittedProfile, fit_profile
-from libra_plan.models.many import memory_many, time_many
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.quantities import Estimate, Origin
 from libra_plan.models.query import Query
@@ -77,13 +76,16 @@ def test_further_outside_is_refused_unless_priors_are_allowed(query):
 def test_an_unseen_layout_is_refused_and_with_a_prior_never_twice_as_fast():
     """Tensor parallelism was not measured, and it never doubles the speed."""
     with pytest.raises(RefusedError, match="no time was measured for this layout; got tp2"):
-        DECODE.time_s(Query(8, 2048, tp=2))
-    one, two = DECODE.time_s(Query(8, 2048)), DECODE.time_s(Query(8, 2048, tp=2), allow_prior=True)
+        DECODE.time_s(Query(8, 2048, layout=Layout(tp=2)))
+    one, two = (
+        DECODE.time_s(Query(8, 2048)),
+        DECODE.time_s(Query(8, 2048, layout=Layout(tp=2)), allow_prior=True),
+    )
     assert two.origin is Origin.ASSUMED
     assert one.value / 2 < two.value < one.value
     assert two.low < two.value < two.high
     with pytest.raises(RefusedError, match="cp2"):
-        DECODE.time_s(Query(8, 2048, cp=2), allow_prior=True)
+        DECODE.time_s(Query(8, 2048, layout=Layout(cp=2)), allow_prior=True)
 
 
 def test_fewer_than_six_places_are_refused():
@@ -279,8 +281,8 @@ def test_the_same_answers_as_one_by_one(name, allow_prior):
     """Speed must not change an answer, a bound, an origin or a refusal."""
     profile = shipped(name)
     queries = _queries(profile) if profile.layouts else [Query(2, 2048), Query(2, 8192, dp=2)]
-    times = time_many(profile, queries, allow_prior=allow_prior)
-    memories = memory_many(profile, queries, allow_prior=allow_prior)
+    times = profile.times(queries, allow_prior=allow_prior)
+    memories = profile.memories(queries, allow_prior=allow_prior)
     _assert_same(times, _one_by_one(lambda q: profile.time_s(q, allow_prior=allow_prior), queries))
     _assert_same(memories, _one_by_one(lambda q: profile.memory_mib(q, allow_prior=allow_prior), queries))
 
@@ -290,9 +292,12 @@ QUERIES = st.builds(
     Query,
     SIZES,
     SIZES | st.none(),
-    tp=st.sampled_from([1, 1, 1, 2, 4, 3]),
-    pp=st.sampled_from([1, 1, 2]),
-    cp=st.sampled_from([1, 1, 2]),
+    layout=st.builds(
+        Layout,
+        st.sampled_from([1, 1, 1, 2, 4, 3]),
+        st.sampled_from([1, 1, 2]),
+        st.sampled_from([1, 1, 2]),
+    ),
     dp=st.sampled_from([1, 1, 2, 4]),
 )
 
@@ -334,8 +339,8 @@ def _sparse():
 def test_any_mix_of_questions_is_answered_as_one_by_one(profile, queries, allow_prior):
     """Inside, edge, beyond, other layouts, more ranks, priors and nonsense: no rule may differ in a table."""
     fit = profile()
-    times = time_many(fit, queries, allow_prior=allow_prior)
-    memories = memory_many(fit, queries, allow_prior=allow_prior)
+    times = fit.times(queries, allow_prior=allow_prior)
+    memories = fit.memories(queries, allow_prior=allow_prior)
     _assert_same(times, _one_by_one(lambda q: fit.time_s(q, allow_prior=allow_prior), queries))
     _assert_same(memories, _one_by_one(lambda q: fit.memory_mib(q, allow_prior=allow_prior), queries))
 
@@ -346,12 +351,12 @@ def test_questions_of_all_kinds_keep_their_order():
     queries = [
         Query(8, 1000),
         Query(8),
-        Query(8, 1000, tp=2),
+        Query(8, 1000, layout=Layout(tp=2)),
         Query(10**6, 1000),
         Query(4, 512),
         Query(9, 1000),
     ]
-    answers = time_many(profile, queries)
+    answers = profile.times(queries)
     assert [isinstance(answer, Estimate) for answer in answers] == [True, False, False, False, True, True]
     assert answers[0].value < answers[5].value
 
@@ -360,14 +365,14 @@ def test_chunks_do_not_show(monkeypatch):
     """Questions are evaluated in pieces to bound memory; a seam must not show."""
     profile = fitted()
     queries = _queries(profile, 50)
-    whole = time_many(profile, queries)
-    monkeypatch.setattr(many, "_CHUNK", 7)
-    _assert_same(time_many(profile, queries), whole)
+    whole = profile.times(queries)
+    monkeypatch.setattr(fit_module, "_CHUNK", 7)
+    _assert_same(profile.times(queries), whole)
 
 
 def test_what_ran_out_of_memory_is_refused_at_once():
     """A place beyond one that was tried and failed must not be called feasible by the fast way."""
     oom = Point(status="oom", batch_sequences=32, seq_len_tokens=4096)
     profile = fitted(points=[*points_of(), oom])
-    answers = memory_many(profile, [Query(32, 4096), Query(40, 5000), Query(31, 4000)])
+    answers = profile.memories([Query(32, 4096), Query(40, 5000), Query(31, 4000)])
     assert [isinstance(answer, RefusedError) for answer in answers] == [True, True, False]

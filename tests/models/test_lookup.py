@@ -9,6 +9,7 @@ import pytest
 
 from libra_plan.errors import RefusedError
 from libra_plan.models.lookup import alike, choose_profile, in_set, prior_donors
+from libra_plan.models.parallelism import Layout
 from libra_plan.models.query import Query
 from libra_plan.models.questions import CostQuestion
 from libra_plan.profiles.catalog import load_folder, load_profile, shipped_folder
@@ -31,7 +32,7 @@ def _profile(name, *, gpu_class="h200_sxm", model="qwen2.5-0.5b", phase="decode"
 
 def _question(**stated):
     blank = dict.fromkeys(("precision", "recompute", "mode", "framework", "gpu_class", "profile"))
-    query = Query(4, 1024, tp=stated.pop("tp", 1))
+    query = Query(4, 1024, layout=Layout(stated.pop("tp", 1)))
     return CostQuestion(2, "decode", stated.pop("model", "qwen2.5-0.5b"), query=query, **(blank | stated))
 
 

@@ -26,13 +26,13 @@ def test_rows_are_read_in_order_with_their_lines(tmp_path):
 def test_an_empty_cell_states_nothing(tmp_path):
     """Empty and absent are the same, and neither is the text ''."""
     (row,) = _read(tmp_path, "role,model,mode,batch,seq_len,tp\nscore,m,,1,512,\n").rows
-    assert (row.mode, row.precision, row.query.tp) == (None, None, 1)
+    assert (row.mode, row.precision, row.query.layout.tp) == (None, None, 1)
 
 
 def test_serving_columns(tmp_path):
     """Serving tables ask by prompt, output and tensor-parallel size."""
     (row,) = _read(tmp_path, "role,model,batch,isl,osl,tp\nserve,m,16,1024,128,4\n").rows
-    assert (row.query.prompt_tokens, row.query.output_tokens, row.query.tp) == (1024, 128, 4)
+    assert (row.query.prompt_tokens, row.query.output_tokens, row.query.layout.tp) == (1024, 128, 4)
 
 
 def test_other_columns_are_left_alone_and_named(tmp_path):

@@ -3,9 +3,10 @@
 from dataclasses import dataclass, field
 
 from libra_plan.errors import RefusedError
+from libra_plan.models.costs.base import DecodeCoefficients
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.quantities import Estimate, Origin, exactly
-from libra_plan.models.query import DecodeCoefficients, Query
+from libra_plan.models.query import Query
 from libra_plan.profiles.schema import Hardware, Method, ModelShape, ProfileFile, Provenance, Software
 
 SHAPE = ModelShape(
@@ -82,9 +83,19 @@ class AffineProfile:
         return DecodeCoefficients(self.fixed_s, self.per_sequence_s, self.per_token_s, 0.05)
 
     def max_batch(self, seq_len_tokens, memory_mib, layout=Layout(), *, allow_prior=False):
-        self._check(Query(1, seq_len_tokens, tp=layout.tp, pp=layout.pp, cp=layout.cp, ep=layout.ep))
+        self._check(Query(1, seq_len_tokens, layout=layout))
         room = (memory_mib / 1.05 - self.static) / (self.mib_per_token * seq_len_tokens)
         found = int(min(room, self.most_batch, self.most_tokens / seq_len_tokens + 1e-9))
         if found < 1:
             raise RefusedError("does not fit in memory", got=f"{memory_mib:.0f} MiB")
+        return found
+
+    def max_batches(self, lengths_tokens, memory_mib, layout=Layout(), *, allow_prior=False):
+        """Find the largest batch of every length, or why there is none."""
+        found = []
+        for length in lengths_tokens:
+            try:
+                found.append(self.max_batch(length, memory_mib, layout))
+            except RefusedError as refusal:
+                found.append(refusal)
         return found

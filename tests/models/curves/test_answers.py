@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from libra_plan.errors import RefusedError
 from libra_plan.models.costs.base import places_of
 from libra_plan.models.fit import FittedProfile, fit_profile
-from libra_plan.models.many import time_many
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.query import Query
 from libra_plan.profiles.catalog import load_profile, shipped_folder
@@ -45,7 +44,7 @@ def test_bounds_hold_for_another_run_on_another_host(phase, known, asked):
 def test_long_steps_do_not_depend_on_the_host():
     """Where work outlasts the launches many times, another host moves the bounds by next to nothing."""
     curve = shipped("7b-train").by_layout[Layout()].time
-    below, above = curve.host_bounds(places_of([(1.0, 512.0, 1.0), (16.0, 16384.0, 1.0)]))
+    below, above = curve.form.host_bounds(places_of([(1.0, 512.0, 1.0), (16.0, 16384.0, 1.0)]))
     assert below[0] > 0.3
     assert above[0] > 0.3
     assert max(below[1], above[1]) < 0.001
@@ -54,14 +53,14 @@ def test_long_steps_do_not_depend_on_the_host():
 def test_generation_has_no_launches_to_wait_for():
     """A replayed graph is launched once: decode steps of both hosts agree within 3 %."""
     curve = shipped("7b-decode").by_layout[Layout()].time
-    assert np.array(curve.host_bounds(places_of([(1.0, 512.0, 1.0)]))).tolist() == [[0.0], [0.0]]
+    assert np.array(curve.form.host_bounds(places_of([(1.0, 512.0, 1.0)]))).tolist() == [[0.0], [0.0]]
 
 
 @given(st.floats(1, 40), st.floats(512, 20000))
 def test_tables_have_the_same_bounds(batch, length):
     """A question alone and in a table are the same question."""
     model = TRAIN
-    (together,) = time_many(model, [Query(batch, length)], allow_prior=True)
+    (together,) = model.times([Query(batch, length)], allow_prior=True)
     alone = model.time_s(Query(batch, length), allow_prior=True)
     assert (together.low, together.high) == pytest.approx((alone.low, alone.high))
 

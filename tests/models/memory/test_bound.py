@@ -1,10 +1,10 @@
-import numpy as np
 import pytest
 from fitting import shipped
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from libra_plan.errors import RefusedError
+from libra_plan.models.costs.base import places_of
 from libra_plan.models.fit import fit_profile
 from libra_plan.models.memory.bound import RUN_RESERVE, MemoryBound
 from libra_plan.models.memory.states import standing_mib
@@ -76,8 +76,7 @@ def test_many_places_are_bounded_like_one():
     fitted = shipped("7b-train")
     bound = fitted.bounds[Layout()]
     rows = [(float(b), float(s), 1.0) for b in (1, 2) for s in (600, 1500, 4000)]
-    assert bound.at(rows) == pytest.approx([float(bound.at([row])[0]) for row in rows])
-    assert bound.anywhere(np.array(rows)) == pytest.approx(bound.at(rows))
+    assert bound.at(places_of(rows)) == pytest.approx([float(bound.at(places_of([row]))[0]) for row in rows])
 
 
 def test_outside_the_value_is_no_less_than_a_smaller_measured_run():
@@ -100,4 +99,4 @@ def test_a_bound_without_reserve_is_the_model_alone():
     curve = fitted.by_layout[Layout()].memory
     bare = MemoryBound(curve, 14526.0, type(RUN_RESERVE)(0.0, 0.0))
     sample = max(curve.samples, key=lambda sample: sample.value)
-    assert bare.at([sample.place])[0] == pytest.approx(sample.value * 1.01)
+    assert bare.at(places_of([sample.place]))[0] == pytest.approx(sample.value * 1.01)

@@ -163,13 +163,15 @@ def test_a_serving_table_without_memory_is_answered_as_assumed():
     """Weights of 70B in fp8 and the KV of what runs, between no reserve and twice the reserve."""
     loaded = load_profile(shipped_folder() / "aic-h200-llama-3.1-70b-vllm-fp8")
     fitted = fit_profile(loaded.file, loaded.points)
-    one = fitted.memory_mib(Query(4, None, 1024, 1024, tp=2))
+    one = fitted.memory_mib(Query(4, None, 1024, 1024, layout=Layout(tp=2)))
     assert one.origin is Origin.ASSUMED
     assert one.low > 70.55e9 / 2 / 2**20
-    assert fitted.memory_mib(Query(8, None, 1024, 1024, tp=2)).value > one.value
+    assert fitted.memory_mib(Query(8, None, 1024, 1024, layout=Layout(tp=2))).value > one.value
     assert fitted.static_mib(Layout(tp=2)).value < one.value
     with pytest.raises(RefusedError):
-        fitted.memory_mib(Query(4, None, 1024, 1024, tp=8))  # never measured: needs --allow-prior
+        fitted.memory_mib(
+            Query(4, None, 1024, 1024, layout=Layout(tp=8))
+        )  # never measured: needs --allow-prior
 
 
 def test_other_phases_still_refuse_unmeasured_memory():

@@ -81,7 +81,7 @@ def test_layout_reaches_the_profile():
         scoring_cost(trainer(), sample([500] * 4), 4000, 1, layout=Layout(tp=2))
     profile = trainer(layouts=(Layout(tp=2),))
     scoring_cost(profile, sample([500] * 4), 4000, 1, layout=Layout(tp=2))
-    assert profile.asked[0].tp == 2
+    assert profile.asked[0].layout.tp == 2
 
 
 def test_lengths_below_the_shortest_measured_are_bounded_from_above():

@@ -54,7 +54,7 @@ def test_context_ranks_gain_what_long_sequences_gained(ranks, least, most):
 @pytest.mark.parametrize("asked", [Layout(tp=2), Layout(cp=4), Layout(pp=2), Layout(tp=2, cp=2, pp=2)])
 def test_unmeasured_training_layouts_are_assumed_and_never_linear(asked):
     """Every kind of parallelism answers only with a prior, and costs more than its share."""
-    query = Query(4, 4096, tp=asked.tp, pp=asked.pp, cp=asked.cp)
+    query = Query(4, 4096, layout=asked)
     with pytest.raises(RefusedError, match="--allow-prior"):
         TRAIN.time_s(query)
     one, more = TRAIN.time_s(Query(4, 4096)), TRAIN.time_s(query, allow_prior=True)
@@ -70,7 +70,7 @@ def test_unmeasured_training_layouts_are_assumed_and_never_linear(asked):
 def test_a_micro_batch_is_no_faster_through_a_pipeline():
     """Stages work one after the other; what is gained comes from several micro-batches."""
     one = TRAIN.time_s(Query(4, 4096)).value
-    assert TRAIN.time_s(Query(4, 4096, pp=4), allow_prior=True).value > one
+    assert TRAIN.time_s(Query(4, 4096, layout=Layout(pp=4)), allow_prior=True).value > one
 
 
 def test_ring_attention_cannot_be_faster_than_its_traffic():
@@ -83,13 +83,13 @@ def test_ring_attention_cannot_be_faster_than_its_traffic():
     )
     model = fit_profile(slow, points_of(train_law, None, SWEEP))
     floor = ring_exchange_s(SHAPE, slow.software, "train", Layout(cp=4), 16384, 0.5)
-    assert model.time_s(Query(4, 4096, cp=4), allow_prior=True).low == pytest.approx(floor)
+    assert model.time_s(Query(4, 4096, layout=Layout(cp=4)), allow_prior=True).low == pytest.approx(floor)
     unknown = type(file)(
         **{**bare, "hardware": type(file.hardware)(**{**hardware, "intra_node_gib_per_s": None})}
     )
     model = fit_profile(unknown, points_of(train_law, None, SWEEP))
     with pytest.raises(RefusedError, match="intra_node_gib_per_s"):
-        model.time_s(Query(4, 4096, cp=4), allow_prior=True)
+        model.time_s(Query(4, 4096, layout=Layout(cp=4)), allow_prior=True)
 
 
 def test_experts_need_to_know_how_many_a_token_visits():
@@ -103,9 +103,9 @@ def test_experts_need_to_know_how_many_a_token_visits():
         made = fit_profile(type(file)(**{**fields, "model": model}), points_of(train_law, None, SWEEP))
         if visited is None:
             with pytest.raises(RefusedError, match="experts_per_token"):
-                made.time_s(Query(4, 4096, tp=4, ep=4), allow_prior=True)
+                made.time_s(Query(4, 4096, layout=Layout(tp=4, ep=4)), allow_prior=True)
         else:
-            times[visited] = made.time_s(Query(4, 4096, tp=4, ep=4), allow_prior=True).value
+            times[visited] = made.time_s(Query(4, 4096, layout=Layout(tp=4, ep=4)), allow_prior=True).value
     assert times[8] > times[2]
 
 
@@ -120,9 +120,9 @@ def test_generation_has_no_context_parallel_table():
 def test_a_layout_that_the_model_cannot_be_split_into_is_refused_with_the_reason():
     """Asked for 64 ranks of 28 heads, priors gave a small part of the memory such ranks would need."""
     with pytest.raises(RefusedError, match="tp 64 does not divide 28 heads"):
-        fitted().memory_mib(Query(4, 2048, tp=64), allow_prior=True)
+        fitted().memory_mib(Query(4, 2048, layout=Layout(tp=64)), allow_prior=True)
     with pytest.raises(RefusedError, match="tp 64 does not divide 28 heads"):
-        fitted().time_s(Query(4, 2048, tp=64), allow_prior=True)
+        fitted().time_s(Query(4, 2048, layout=Layout(tp=64)), allow_prior=True)
 
 
 @given(st.sampled_from([2, 4]), st.sampled_from([1, 2, 4]))
@@ -132,7 +132,7 @@ def test_a_cache_is_split_by_its_heads_and_no_further(tp, kv_heads):
     file = msgspec.structs.replace(profile_file("decode"), model=model)
     made = fit_profile(file, points_of())
     cache = 0.05 * 64 * 8192 / min(tp, kv_heads)
-    answer = made.memory_mib(Query(64, 8192, tp=tp), allow_prior=True)
+    answer = made.memory_mib(Query(64, 8192, layout=Layout(tp=tp)), allow_prior=True)
     assert answer.value >= cache
     assert answer.high >= 1.25 * cache
 
@@ -176,7 +176,7 @@ def test_every_kind_of_parallelism_gains_less_than_its_gpus(kind, degree, micro_
     one, many = Layout(tp=tp), Layout(**{**{"tp": tp}, kind: degree}) if kind != "dp" else Layout()
     dp = degree if kind == "dp" else 1
     before = share_s(model, share, one, 1.0, True).value
-    query = Query(batch, length, tp=many.tp, pp=many.pp, cp=many.cp, ep=many.ep, dp=dp)
+    query = Query(batch, length, layout=many, dp=dp)
     stages = many.pp
     after = model.time_s(query, allow_prior=True).value * (micro_batches + stages - 1) / stages
     times_the_gpus = dp * many.gpus_per_replica / one.gpus_per_replica
@@ -194,7 +194,7 @@ def test_tensor_parallel_ranks_over_a_slow_link_are_bound_by_their_sums():
     floor = tensor_reduce_s(SHAPE, file.software, "train", Layout(tp=4), 16384, 1.0)
     alone = slow.time_s(Query(4, 4096))
     assert floor > alone.value
-    assert slow.time_s(Query(4, 4096, tp=4), allow_prior=True).low == pytest.approx(floor)
+    assert slow.time_s(Query(4, 4096, layout=Layout(tp=4)), allow_prior=True).low == pytest.approx(floor)
 
 
 @pytest.mark.parametrize(

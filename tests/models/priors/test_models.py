@@ -44,8 +44,8 @@ def test_each_size_left_out_is_predicted_from_the_others(set_name, mode, size):
     profiles = _set(set_name, mode)
     prior = prior_for(profiles[size].profile, [other for name, other in profiles.items() if name != size])
     fit = profiles[size].by_layout[Layout()]
-    time = [abs(prior.time_s(s.place).value / s.value - 1) for s in fit.time.samples]
-    guesses = [(prior.memory_mib(s.place), s.value) for s in fit.memory.samples]
+    time = [abs(prior.times_s(places_of([s.place]))[0].value / s.value - 1) for s in fit.time.samples]
+    guesses = [(prior.memories_mib(places_of([s.place]))[0], s.value) for s in fit.memory.samples]
     memory = [abs(guess.value / value - 1) for guess, value in guesses]
     assert median(time) <= 0.15
     assert sum(guess.high >= value for guess, value in guesses) >= 0.95 * len(guesses)
@@ -62,7 +62,7 @@ def test_no_guess_is_faster_than_the_data_sheet(mode, batch, length, scale):
     prior = prior_for(profiles["7b"].profile, [profiles["0.5b"], profiles["1.5b"]])
     prior = replace(prior, time_scale=scale)
     least = float(roofline_s(prior.profile, places_of([(batch, length, 1.0)]))[0])
-    guess = prior.time_s((batch, length, 1.0))
+    guess = prior.times_s(places_of([(batch, length, 1.0)]))[0]
     assert least <= guess.low <= guess.value <= guess.high
 
 
@@ -70,8 +70,10 @@ def test_a_guess_raised_to_the_floor_says_so():
     """Who reads the answer must see that the data sheet, not the donors, set it."""
     profiles = _set("h200b", "decode")
     prior = prior_for(profiles["7b"].profile, [profiles["0.5b"], profiles["1.5b"]])
-    assert "data sheet" not in str(prior.time_s((8.0, 2048.0, 1.0)).rows)
-    assert "data sheet" in replace(prior, time_scale=1e-3).time_s((8.0, 2048.0, 1.0)).rows[-1]
+    assert "data sheet" not in str(prior.times_s(places_of([(8.0, 2048.0, 1.0)]))[0].rows)
+    assert (
+        "data sheet" in replace(prior, time_scale=1e-3).times_s(places_of([(8.0, 2048.0, 1.0)]))[0].rows[-1]
+    )
 
 
 def test_a_profile_with_two_points_answers_only_where_priors_are_allowed():
@@ -84,7 +86,7 @@ def test_a_profile_with_two_points_answers_only_where_priors_are_allowed():
     assert guess.origin is Origin.ASSUMED
     assert guess.value == pytest.approx(decode_law(8, 2048), rel=0.3)
     assert model.memory_mib(Query(8, 2048), allow_prior=True).value > 14525
-    assert model.time_s(Query(8, 2048, tp=2), allow_prior=True).value < guess.value
+    assert model.time_s(Query(8, 2048, layout=Layout(tp=2)), allow_prior=True).value < guess.value
     assert model.decode_coefficients(allow_prior=True).fixed_s > 0
     assert 1 <= model.max_batch(2048, 80000, allow_prior=True) <= 256
 

@@ -6,7 +6,6 @@ from fitting import fitted, points_of, shipped
 
 from libra_plan.errors import RefusedError
 from libra_plan.models.fit import fit_profile
-from libra_plan.models.many import memory_many
 from libra_plan.models.memory.states import state_mib
 from libra_plan.models.network import all_reduce_s, gradient_bytes, ranks_s
 from libra_plan.models.parallelism import Layout
@@ -151,7 +150,7 @@ def test_an_assumed_peak_is_not_free_of_what_ranks_hold():
     buckets = gradient_bytes(few.file.model, few.file.software, Layout()) / 2**20
     assert [peak.value - peaks[0].value for peak in peaks] == pytest.approx([0.0, buckets, buckets])
     asked = [Query(8, 2048, dp=dp) for dp in (1, 2, 8)]
-    assert [each.value for each in memory_many(together, asked, allow_prior=True)] == pytest.approx(
+    assert [each.value for each in together.memories(asked, allow_prior=True)] == pytest.approx(
         [peak.value for peak in peaks]
     )
 

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from libra_plan.models.costs.base import DecodeCoefficients
 from libra_plan.models.lengths import LengthSample, sample_lengths
-from libra_plan.models.query import DecodeCoefficients
 from libra_plan.models.rollout.admission import Admission
 from libra_plan.models.rollout.luck import _HEAP_ROWS, _by_slots, drawn_steps, luck_of
 from libra_plan.models.rollout.makespan import Trajectories, continuous_s, makespan_s, pair_lengths

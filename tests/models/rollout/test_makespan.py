@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from stepwise import stepwise_s, timewise_s
 
+from libra_plan.models.costs.base import DecodeCoefficients
 from libra_plan.models.lengths import LengthSample, sample_lengths
-from libra_plan.models.query import DecodeCoefficients
 from libra_plan.models.rollout.admission import Admission
 from libra_plan.models.rollout.makespan import (
     Trajectories,

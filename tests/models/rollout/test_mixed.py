@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from libra_plan.errors import RefusedError
+from libra_plan.models.costs.base import DecodeCoefficients
 from libra_plan.models.lengths import LengthSample, sample_lengths
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.quantities import Origin
-from libra_plan.models.query import DecodeCoefficients
 from libra_plan.models.rollout.admission import Admission
 from libra_plan.models.rollout.makespan import Trajectories, makespan_s, pair_lengths
 from libra_plan.models.rollout.mixed import ReplicaKind, mixed_rollout

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libra_plan.models.query import DecodeCoefficients
+from libra_plan.models.costs.base import DecodeCoefficients
 from libra_plan.models.rollout.makespan import Trajectories
 from libra_plan.models.rollout.streaming import Stream, least_step_s, stream_of
 

@@ -5,7 +5,7 @@ import pytest
 from sim_worlds import FixedPlacement, hold, make_task, make_world
 
 from libra_plan.errors import WorkloadError
-from libra_plan.models.query import DecodeCoefficients
+from libra_plan.models.costs.base import DecodeCoefficients
 from libra_plan.planner.simulate.engine import run_world
 from libra_plan.planner.simulate.world import Costs, Site, read_world, shipped_worlds
 
