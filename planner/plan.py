@@ -301,6 +301,8 @@ class Plan:
         The tasks that share pools.
     problem
         The problem that the plan solves; None for a plan that `solve` did not return.
+    proven_by
+        How the verifier recomputed the bound, `dual prices` or `search`; None: the bound is only claimed.
 
     Examples
     --------
@@ -315,6 +317,7 @@ class Plan:
     certificate: Certificate
     joint: tuple[JointRun, ...] = ()
     problem: Problem | None = field(default=None, compare=False)
+    proven_by: str | None = field(default=None, compare=False)
 
     def __repr__(self) -> str:
         proof = self.certificate

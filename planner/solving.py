@@ -27,7 +27,7 @@ from libra_plan.planner.optimize.solve import solve_problem
 from libra_plan.planner.plan import Plan
 from libra_plan.planner.problem import Problem, SharingKind
 from libra_plan.planner.saving import running_plan, save_plan, workload_of
-from libra_plan.planner.verify import Violation, violations_of
+from libra_plan.planner.verify import Verdict, check_plan
 from libra_plan.profiles.catalog import ProfilesFolder
 from libra_plan.profiles.schema import WorkloadFile
 
@@ -142,7 +142,7 @@ corrections, switch_costs, seed, notes
     return plan
 
 
-def verify(plan: Plan, problem: Problem | None = None) -> tuple[Violation, ...]:
+def verify(plan: Plan, problem: Problem | None = None) -> Verdict:
     """Check a plan against its problem, with code that shares nothing with the solvers.
 
     Parameters
@@ -154,8 +154,9 @@ def verify(plan: Plan, problem: Problem | None = None) -> tuple[Violation, ...]:
 
     Returns
     -------
-    tuple[Violation, ...]
-        Every rule that the plan breaks, with a code and a sentence. Empty: the plan is sound.
+    Verdict
+        `violations`, every rule that the plan breaks with a code and a sentence (none: the plan is
+        sound), and `proof`, what of the bound was recomputed.
 
     Raises
     ------
@@ -165,10 +166,11 @@ def verify(plan: Plan, problem: Problem | None = None) -> tuple[Violation, ...]:
     Examples
     --------
     >>> import libra_plan as lp
-    >>> lp.verify(lp.solve("profiles", gpus=8))
-    ()
+    >>> verdict = lp.verify(lp.solve("profiles", gpus=8))
+    >>> verdict.violations, verdict.proof.proven
+    ((), True)
     """
-    return tuple(violations_of(problem or plan.known_problem, plan))
+    return check_plan(problem or plan.known_problem, plan)
 
 
 def explain(
@@ -254,13 +256,13 @@ def search(problem: Problem, params: SolveParams, *, cache_mib: float = 0.0, not
         ways = "; ".join(each.text for each in explain_no_plan(problem, params.time_limit_s))
         raise NoPlanError("no plan exists", got=result.termination.detail, way_out=ways or None)
     plan = result.require_plan()
-    violations = violations_of(problem, plan)
-    if violations:
-        listed = "; ".join(str(each) for each in violations[:5])
+    verdict = check_plan(problem, plan)
+    if verdict.violations:
+        listed = "; ".join(str(each) for each in verdict.violations[:5])
         raise RuntimeError(f"the plan breaks its own problem, a defect of ours: {listed}")
     for line in _remarks(problem, plan):
         notes(line)
-    return replace(plan, problem=problem)
+    return replace(plan, problem=problem, proven_by=verdict.proof.by if verdict.proof.proven else None)
 
 
 @contextmanager

@@ -19,7 +19,7 @@ def plan_html(problem: Problem, plan: Plan) -> str:
         _html_table(task_table(problem, plan)),
         _html_table(role_table(problem, plan)),
         f"<p>Waiting:</p><ul>{waits}</ul>" if waits else "",
-        *(f"<p>{escape(line)}</p>" for line in proof_lines(problem, plan)),
+        *(f"<p>{escape(line)}</p>" for line in proof_lines(plan)),
         plan_svg(problem, plan) if plan.running else "",
     ]
     return f"<div>{''.join(parts)}</div>"

@@ -31,7 +31,7 @@ def plan_text(problem: Problem, plan: Plan, page: Page = PLAIN) -> str:
         "\n\n".join([table_text(*task_table(problem, plan), page), *_joint_lines(plan)]),
         _gpu_map(problem.cluster, plan),
         *(f"waits [{queued.code}] {queued.reason}" for queued in plan.queued),
-        "\n".join([*proof_lines(problem, plan), *_promises(plan.certificate)]),
+        "\n".join([*proof_lines(plan), *_promises(plan.certificate)]),
     ]
     return "\n\n".join(parts)
 
@@ -143,26 +143,21 @@ def _span(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{node_ranges(names)} ({counted(len(names), 'node')})"
 
 
-def proof_lines(problem: Problem, plan: Plan) -> Iterator[str]:
-    """Say how good the plan is, and how good any plan could be."""
+def proof_lines(plan: Plan) -> Iterator[str]:
+    """Say how good the plan is, and how good any plan could be.
+
+    A bound is called proven when the verifier has recomputed it, and claimed when it could not.
+    """
     proof = plan.certificate
     objective = _OBJECTIVES.get(proof.policy, "Σ weight × fair share")
     configurations = counted(proof.configurations, "configuration")
+    how = "claimed" if plan.proven_by is None else f"proven by {plan.proven_by}"
     yield (
         f"{proof.status.value}: {objective} = {proof.objective:.6f}, no plan exceeds {proof.bound:.6f} "
-        f"(gap {proof.gap:.2e}; bounds: {_bounds(problem, plan)}; {configurations})"
+        f"({how}; gap {proof.gap:.2e}; bounds: {_named(proof.bounds)}; {configurations})"
     )
     if proof.baselines:
         yield f"for comparison: {_named(proof.baselines)}"
-
-
-def _bounds(problem: Problem, plan: Plan) -> str:
-    """Name every bound.
-
-    Here the word `proven` or `claimed` belongs beside each, once `planner.verify.proof.proven(problem, plan)`
-    says which bounds the verifier recomputed.
-    """
-    return _named(plan.certificate.bounds)
 
 
 def _named(values: Sequence[tuple[str, float]]) -> str:
