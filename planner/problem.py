@@ -215,11 +215,37 @@ class Sharing:
 
 @dataclass(frozen=True)
 class Problem:
-    """A frozen planning problem. `horizon_s`: time over which a change must pay for itself.
+    """A planning problem: a cluster, and every way to run each role of each task, with its price.
 
-    `budget_per_hour` is the most the plan's GPUs may cost, in the currency of the cluster's prices.
-    A queued task counts (1 + waited_s ÷ aging_s) times; None: waiting adds nothing. `sharing` lists
-    the sets of tasks that may run jointly; nothing else is shared between tasks.
+    Attributes
+    ----------
+    cluster
+        The nodes and GPUs.
+    tasks
+        The tasks, each with its roles and their priced options.
+    running
+        What the tasks of the running plan hold; moving away from it costs.
+    policy
+        What is maximised.
+    horizon_s
+        The time over which a change must pay for itself.
+    input_digests
+        The SHA-256 of every file that the problem was made from.
+    quotas
+        The GPUs of each team.
+    budget_per_hour
+        The most the plan's GPUs may cost, in the currency of the cluster's prices.
+    aging_s
+        A task that has waited w seconds counts 1 + w ÷ `aging_s` times; None: waiting adds nothing.
+    sharing
+        The sets of tasks that may run jointly; nothing else is shared between tasks.
+
+    Examples
+    --------
+    >>> import libra_plan as lp
+    >>> problem = lp.price("profiles", gpus=8)
+    >>> [len(role.options) for role in problem.task_of["eval-7b"].roles]
+    [8, 8]
     """
 
     cluster: Cluster

@@ -35,7 +35,7 @@ def schema(name: str) -> str:
     >>> import json
     >>> import libra_plan as lp
     >>> json.loads(lp.schema("workload"))["title"]
-    'Workload of libra-plan'
+    'libra-plan workload file'
     """
     if name not in _KNOWN:
         raise InputError("no schema has this name", got=name, allowed=", ".join(_KNOWN))

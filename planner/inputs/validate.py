@@ -59,7 +59,7 @@ def validate(path: str | Path, *, notes: Notes = log_note) -> tuple[str, ...]:
     --------
     >>> import libra_plan as lp
     >>> lp.validate("profiles/h200-qwen2.5-0.5b-decode")[0]
-    'profiles/h200-qwen2.5-0.5b-decode: profile h200-qwen2.5-0.5b-decode, 26 points: sound'
+    'profiles/h200-qwen2.5-0.5b-decode: profile h200-qwen2.5-0.5b-decode, 19 points: sound'
     """
     return tuple(_described(Path(path), notes))
 

@@ -26,9 +26,24 @@ class Look:
 
 
 class Watch:
-    """One solve seen from another thread: `last` is the newest look, `stop()` ends the search.
+    """One solve, seen from another thread.
 
     A stopped solve returns what it has, as at a time limit. Safe to use from any thread.
+
+    Attributes
+    ----------
+    last
+        The newest objective and bound; None before there is any.
+    stopped
+        Whether `stop()` has ended the search.
+
+    Examples
+    --------
+    >>> import libra_plan as lp
+    >>> watch = lp.Watch()
+    >>> plan = lp.solve("profiles", gpus=8, watch=watch)
+    >>> watch.stopped
+    False
     """
 
     def __init__(self) -> None:
