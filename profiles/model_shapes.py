@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from libra_plan.errors import InputError, ProfileError, Where
 from libra_plan.profiles import wording
 from libra_plan.profiles.document import decode, read_document, shown
 from libra_plan.profiles.schema import ModelShape
 
-__all__ = ["implausible_params", "known_models", "model_shape", "plain_name", "shape_from_config"]
+__all__ = ["implausible_params", "known_models", "model_shape", "plain_name", "sizes_of"]
 
 _FOLDER = Path(__file__).parent / "llms"
 _COUNTED = ("llama", "mistral", "qwen2", "qwen3")
@@ -24,13 +27,13 @@ def known_models() -> tuple[str, ...]:
 
 
 def plain_name(name: str) -> str:
-    """Give the library's name of a model: no owner, no `Meta-`, no `-Instruct` or precision at the end."""
+    """Return the library's name of a model: no owner, no `Meta-`, no `-Instruct` or precision at the end."""
     last = name.rstrip("/").rsplit("/", maxsplit=1)[-1].lower().removeprefix("meta-")
     return _SUFFIXES.sub("", last)
 
 
 def model_shape(name: str, params: int | None = None) -> ModelShape:
-    """Give the shape of a known model, or of the config.json (or its folder) at a path.
+    """Return the shape of a known model, or of the config.json (or its folder) at a path.
 
     `params` is needed for a config of an architecture whose parameters we cannot count.
     """
@@ -41,7 +44,7 @@ def model_shape(name: str, params: int | None = None) -> ModelShape:
     if path.is_dir():
         path = path / "config.json"
     if path.is_file():
-        return shape_from_config(path, params)
+        return _shape_from_config(path, params)
     raise InputError(
         "no such model",
         got=name,
@@ -50,57 +53,57 @@ def model_shape(name: str, params: int | None = None) -> ModelShape:
     )
 
 
-def shape_from_config(path: Path, params: int | None = None) -> ModelShape:
+def sizes_of(config: Mapping[str, object], file: str) -> dict[str, int | None]:
+    """Return the dimensions that a Hugging Face config states; `experts` is None for a dense model."""
+
+    def stated(*names: str) -> int | None:
+        return next(
+            (value for name in names if isinstance(value := config.get(name), int) and value > 0), None
+        )
+
+    def count(*names: str) -> int:
+        value = stated(*names)
+        if value is None:
+            raise ProfileError(
+                f"the config does not state `{names[0]}`",
+                got=config.get(names[0]),
+                allowed="a whole number from 1",
+                way_out="give the config.json of a transformer language model",
+                where=Where(file, key=names[0]),
+            )
+        return value
+
+    heads, hidden = count("num_attention_heads", "n_head"), count("hidden_size", "n_embd")
+    return {
+        "layers": count("num_hidden_layers", "n_layer"),
+        "hidden": hidden,
+        "heads": heads,
+        "kv_heads": stated("num_key_value_heads") or heads,
+        "head_dim": stated("head_dim") or hidden // heads,
+        "ffn": count("intermediate_size", "n_inner"),
+        "vocab": count("vocab_size"),
+        "experts": stated("num_experts", "num_local_experts", "n_routed_experts"),
+    }
+
+
+def _shape_from_config(path: Path, params: int | None) -> ModelShape:
     """Read a Hugging Face config.json; its folder gives the model its name."""
     document = read_document(path, ProfileError)
     config: dict[str, Any] = document.data if isinstance(document.data, dict) else {}
     if isinstance(config.get("text_config"), dict):  # multimodal configs keep the language model inside
         config = config["text_config"]
-
-    def count(*names: str) -> int:
-        found = next((config[name] for name in names if isinstance(config.get(name), int)), None)
-        if found is None or found < 1:
-            raise ProfileError(
-                f"the config does not state `{names[0]}`",
-                way_out="give the config.json of a transformer language model",
-                where=Where(shown(path), key=names[0]),
-            )
-        return int(found)
-
-    experts = next(
-        (int(config[n]) for n in ("num_experts", "num_local_experts", "n_routed_experts") if config.get(n)),
-        None,
-    )
-    heads = count("num_attention_heads", "n_head")
-    hidden = count("hidden_size", "n_embd")
+    sizes = sizes_of(config, shown(path))
     shape = {
-        "layers": count("num_hidden_layers", "n_layer"),
-        "hidden": hidden,
-        "heads": heads,
-        "kv_heads": int(config.get("num_key_value_heads") or heads),
-        "head_dim": int(config.get("head_dim") or hidden // heads),
-        "ffn": count("intermediate_size", "n_inner"),
-        "vocab": count("vocab_size"),
+        "id": path.resolve().parent.name or "model",
+        "params": params or _counted(config, sizes, path),
+        "config_sha256": document.sha256,
+        **sizes,
     }
-    total = params or _counted(config, shape, experts, path)
-    name = path.resolve().parent.name or "model"
-    return ModelShape(
-        id=name,
-        params=total,
-        layers=shape["layers"],
-        hidden=hidden,
-        heads=heads,
-        kv_heads=shape["kv_heads"],
-        head_dim=shape["head_dim"],
-        ffn=shape["ffn"],
-        vocab=shape["vocab"],
-        experts=experts,
-        config_sha256=document.sha256,
-    )
+    return msgspec.convert(shape, ModelShape)
 
 
 def implausible_params(model: ModelShape) -> dict[str, str] | None:
-    """Say what is wrong with a stated number of parameters, in the parts of a message; None when it can be.
+    """Return the parts of a message about a number of parameters that cannot be true, or None.
 
     A dense transformer has at least its attention, two feed-forward matrices a layer and one
     embedding, and hardly more than with three of them and an output of its own. Of one with
@@ -121,9 +124,9 @@ def implausible_params(model: ModelShape) -> dict[str, str] | None:
     }
 
 
-def _counted(config: dict[str, Any], shape: dict[str, int], experts: int | None, path: Path) -> int:
+def _counted(config: Mapping[str, object], sizes: Mapping[str, int | None], path: Path) -> int:
     """Count the parameters of a dense, gated transformer: embeddings, attention, feed-forward, norms."""
-    family = config.get("model_type")
+    family, experts = config.get("model_type"), sizes["experts"]
     if family not in _COUNTED or experts is not None:
         raise ProfileError(
             "the parameters of this architecture cannot be counted from its config",
@@ -132,10 +135,10 @@ def _counted(config: dict[str, Any], shape: dict[str, int], experts: int | None,
             way_out="add --params with their number, as the model card states it",
             where=Where(shown(path), key="model_type"),
         )
-    hidden, wide = shape["hidden"], shape["heads"] * shape["head_dim"]
-    narrow = shape["kv_heads"] * shape["head_dim"]
+    of = {name: value or 0 for name, value in sizes.items()}
+    hidden, wide, narrow = of["hidden"], of["heads"] * of["head_dim"], of["kv_heads"] * of["head_dim"]
     biased = family == "qwen2" or bool(config.get("attention_bias"))
-    layer = 2 * hidden * wide + 2 * hidden * narrow + 3 * hidden * shape["ffn"] + 2 * hidden
-    layer += (wide + 2 * narrow if biased else 0) + (2 * shape["head_dim"] if family == "qwen3" else 0)
-    tied = bool(config.get("tie_word_embeddings", False))
-    return shape["layers"] * layer + (1 if tied else 2) * shape["vocab"] * hidden + hidden
+    layer = 2 * hidden * wide + 2 * hidden * narrow + 3 * hidden * of["ffn"] + 2 * hidden
+    layer += (wide + 2 * narrow if biased else 0) + (2 * of["head_dim"] if family == "qwen3" else 0)
+    tables = 1 if config.get("tie_word_embeddings", False) else 2
+    return of["layers"] * layer + tables * of["vocab"] * hidden + hidden

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from types import FunctionType
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
 
 from libra_plan.errors import InputError, Where
 from libra_plan.profiles import wording
 from libra_plan.profiles.model_shapes import model_shape
-from libra_plan.profiles.schema import ModelShape
+from libra_plan.profiles.schema import ModelShape, Phase
+from libra_plan.profiles.schema_base import Count, Name
 
 __all__ = ["FLAGS", "Flag", "ImportFacts", "demand", "facts_from_flags", "flag_name"]
 
@@ -61,62 +66,36 @@ class ImportFacts:
     notes: str | None = None
 
 
+Text = Annotated[str, Meta(min_length=1)]
+Finite = Annotated[float, Meta(gt=0, le=1e300)]
+
+
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """How a flag's text becomes a fact, what it means, and an example."""
+    """What a flag's text must be (a type, or a function that reads it), what it means, and an example."""
 
-    parse: Callable[[str], Any]
+    kind: Any
     allowed: str
     example: str
 
+    def parse(self, text: str) -> Any:
+        """Read a text; ValueError where it is not understood."""
+        if isinstance(self.kind, FunctionType):
+            return self.kind(text)
+        return msgspec.convert(text.strip(), self.kind, strict=False)
+
 
 def flag_name(fact: str) -> str:
-    """Give the flag of a fact: `gpu_class` is `--gpu-class`."""
+    """Return the flag of a fact: `gpu_class` is `--gpu-class`."""
     return "--" + fact.replace("_", "-")
-
-
-def _text(text: str) -> str:
-    if not text.strip():
-        raise ValueError
-    return text.strip()
-
-
-def _name(text: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", text) or len(text) > 63:
-        raise ValueError
-    return text
-
-
-def _count(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise ValueError
-    return value
-
-
-def _positive(text: str) -> float:
-    value = float(text)
-    if not 0 < value < float("inf"):
-        raise ValueError
-    return value
-
-
-def _choice(*words: str) -> Callable[[str], str]:
-    def parse(text: str) -> str:
-        if text not in words:
-            raise ValueError
-        return text
-
-    return parse
 
 
 def _selection(text: str) -> dict[str, str]:
     """Read `column=value` pairs; nothing after the `=` selects empty cells."""
     pairs = [part.partition("=") for part in text.split(",") if part.strip()]
     keys = [key.strip() for key, _, _ in pairs]
-    if not pairs or not all(keys) or not all(equals for _, equals, _ in pairs):
-        raise ValueError
-    if len(set(keys)) < len(keys):  # of two values one would be dropped without a word
+    wrong = not pairs or not all(keys) or not all(equals for _, equals, _ in pairs)
+    if wrong or len(set(keys)) < len(keys):  # of two values one would be dropped without a word
         raise ValueError
     return {key.strip(): value.strip() for key, _, value in pairs}
 
@@ -129,56 +108,51 @@ def _pairs(text: str) -> dict[str, str]:
 
 
 def _values(text: str) -> dict[str, FlagValue]:
-    return {key: _scalar(value) for key, value in _pairs(text).items()}
+    return {key: _value(value) for key, value in _pairs(text).items()}
 
 
-def _scalar(text: str) -> FlagValue:
+def _value(text: str) -> FlagValue:
     if text in ("true", "false"):
         return text == "true"
     for kind in (int, float):
-        try:
+        with suppress(ValueError):
             return kind(text)
-        except ValueError:
-            continue
     return text
 
 
-_PHASES = ("decode", "serve", "score", "train")
-TPOT_DEFINITIONS = ("decode", "e2e")
-
 FLAGS: dict[str, Flag] = {
-    "gpu_class": Flag(_name, "the GPU class as the cluster file names it", "h200_sxm"),
-    "gpu_memory_mib": Flag(_positive, "the memory of one GPU in MiB, as nvidia-smi shows it", "143771"),
-    "model": Flag(_text, "a known model or the path of its config.json", "qwen2.5-7b"),
-    "params": Flag(_count, "the model's number of parameters", "8190735360"),
-    "critic_model": Flag(_text, "the critic: a known model or the path of its config.json", "qwen2.5-7b"),
-    "precision": Flag(_text, "the precision of weights and arithmetic", "bf16"),
-    "kv_precision": Flag(_text, "the precision of the KV cache", "fp8"),
-    "recompute": Flag(_text, "how activations are recomputed", "full"),
-    "framework": Flag(_text, "the engine or trainer that was measured", "vllm"),
-    "framework_version": Flag(_text, "its version, or `unstated` when nobody knows it any more", "0.12.0"),
-    "tp": Flag(_count, "tensor-parallel ranks of one replica", "1"),
-    "pp": Flag(_count, "pipeline stages of one replica", "1"),
-    "cp": Flag(_count, "context-parallel ranks of one replica", "1"),
-    "ep": Flag(_count, "expert-parallel ranks of one replica", "1"),
-    "gpus": Flag(_count, "GPUs of the whole run", "8"),
-    "rollout_tp": Flag(_count, "tensor-parallel ranks of one rollout engine", "1"),
-    "rollout_gpus": Flag(_count, "GPUs that generate", "8"),
-    "samples": Flag(_count, "samples of one step: prompts × responses of each", "512"),
-    "epochs": Flag(_count, "passes of the optimizer over one step's samples", "1"),
-    "mini_batches": Flag(_count, "optimizer steps of one such pass", "1"),
-    "score_passes": Flag(_count, "forward passes that one log-probability timing covers", "2"),
-    "prompt_tokens": Flag(_count, "tokens of one prompt", "1024"),
-    "output_tokens": Flag(_count, "tokens generated per request", "1024"),
-    "concurrency": Flag(_count, "requests in flight", "64"),
-    "phase": Flag(_choice(*_PHASES), wording.one_of(_PHASES), "serve"),
-    "role": Flag(_text, "the role whose windows are taken", "actor"),
+    "gpu_class": Flag(Name, "the GPU class as the cluster file names it", "h200_sxm"),
+    "gpu_memory_mib": Flag(Finite, "the memory of one GPU in MiB, as nvidia-smi shows it", "143771"),
+    "model": Flag(Text, "a known model or the path of its config.json", "qwen2.5-7b"),
+    "params": Flag(Count, "the model's number of parameters", "8190735360"),
+    "critic_model": Flag(Text, "the critic: a known model or the path of its config.json", "qwen2.5-7b"),
+    "precision": Flag(Text, "the precision of weights and arithmetic", "bf16"),
+    "kv_precision": Flag(Text, "the precision of the KV cache", "fp8"),
+    "recompute": Flag(Text, "how activations are recomputed", "full"),
+    "framework": Flag(Text, "the engine or trainer that was measured", "vllm"),
+    "framework_version": Flag(Text, "its version, or `unstated` when nobody knows it any more", "0.12.0"),
+    "tp": Flag(Count, "tensor-parallel ranks of one replica", "1"),
+    "pp": Flag(Count, "pipeline stages of one replica", "1"),
+    "cp": Flag(Count, "context-parallel ranks of one replica", "1"),
+    "ep": Flag(Count, "expert-parallel ranks of one replica", "1"),
+    "gpus": Flag(Count, "GPUs of the whole run", "8"),
+    "rollout_tp": Flag(Count, "tensor-parallel ranks of one rollout engine", "1"),
+    "rollout_gpus": Flag(Count, "GPUs that generate", "8"),
+    "samples": Flag(Count, "samples of one step: prompts × responses of each", "512"),
+    "epochs": Flag(Count, "passes of the optimizer over one step's samples", "1"),
+    "mini_batches": Flag(Count, "optimizer steps of one such pass", "1"),
+    "score_passes": Flag(Count, "forward passes that one log-probability timing covers", "2"),
+    "prompt_tokens": Flag(Count, "tokens of one prompt", "1024"),
+    "output_tokens": Flag(Count, "tokens generated per request", "1024"),
+    "concurrency": Flag(Count, "requests in flight", "64"),
+    "phase": Flag(Phase, "decode, serve, score, train", "serve"),
+    "role": Flag(Text, "the role whose windows are taken", "actor"),
     "tokens_counted": Flag(
-        _choice("input", "output", "input+output"), "input, output or input+output", "output"
+        Literal["input", "output", "input+output"], "input, output or input+output", "output"
     ),
-    "throughput_basis": Flag(_choice("total", "per_gpu"), "total or per_gpu", "total"),
+    "throughput_basis": Flag(Literal["total", "per_gpu"], "total or per_gpu", "total"),
     "tpot_definition": Flag(
-        _choice(*TPOT_DEFINITIONS), "decode for (e2e − ttft) ÷ (output − 1), e2e for e2e ÷ output", "decode"
+        Literal["decode", "e2e"], "decode for (e2e − ttft) ÷ (output − 1), e2e for e2e ÷ output", "decode"
     ),
     "columns": Flag(
         _pairs, "pairs of our column and the file's column:unit, each of ours once", "time_s=latency:ms"
@@ -189,17 +163,17 @@ FLAGS: dict[str, Flag] = {
     "flags": Flag(
         _values, "pairs of an engine's setting and its value, each once", "gpu_memory_utilization=0.9"
     ),
-    "id": Flag(_name, "the profile's id, or the beginning of the ids", "my-run"),
+    "id": Flag(Name, "the profile's id, or the beginning of the ids", "my-run"),
     "kind": Flag(
-        _choice("measured", "published", "simulated", "derived"),
+        Literal["measured", "published", "simulated", "derived"],
         "measured, published, simulated or derived",
         "measured",
     ),
-    "licence": Flag(_text, "the licence of the data", "Apache-2.0"),
-    "source_url": Flag(_text, "where the data are published", "https://example.org/results"),
-    "source_commit": Flag(_text, "the commit they were taken from", "8f99e7d"),
-    "notes": Flag(_text, "what a reader of the profile must know", "a warm cache"),
-    "date": Flag(_text, "when it was measured", "2026-01-31"),
+    "licence": Flag(Text, "the licence of the data", "Apache-2.0"),
+    "source_url": Flag(Text, "where the data are published", "https://example.org/results"),
+    "source_commit": Flag(Text, "the commit they were taken from", "8f99e7d"),
+    "notes": Flag(Text, "what a reader of the profile must know", "a warm cache"),
+    "date": Flag(Text, "when it was measured", "2026-01-31"),
 }
 
 
@@ -217,7 +191,7 @@ def facts_from_flags(given: Mapping[str, str]) -> ImportFacts:
             )
         try:
             facts[name] = flag.parse(text)
-        except ValueError:
+        except (ValueError, msgspec.ValidationError):
             raise InputError(
                 f"{flag_name(name)} is not understood",
                 got=text,
