@@ -8,36 +8,27 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from functools import cache
 
-__all__ = ["CounterFile", "Identity"]
+__all__ = ["CounterFile"]
 
 SCHEMA_VERSION = 1
 _MOST_NAME = 200  # file systems take 255 bytes
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 
 
-@dataclass(frozen=True)
-class Identity:
-    """Whose work a process counts; `layout` are pairs like ("tp", 2)."""
-
-    task: str
-    role: str
-    dp_rank: int
-    rank: int
-    layout: tuple[tuple[str, int], ...] = ()
-    generation: int | None = None
-
-
 class CounterFile:
     """Appends lines to a file that no other process has, and starts a new one when it is full.
+
+    `identity` are the keys of every line that say whose work a process counts.
 
     The name has the process id and a free number, so that a reused id gets another number. A line goes
     out in one write; after one that went out in part, or not at all, the next begins on a line of its own.
     """
 
-    def __init__(self, folder: str, identity: Identity, most_bytes: int, keep: int) -> None:
+    def __init__(self, folder: str, identity: Mapping[str, object], most_bytes: int, keep: int) -> None:
         self._folder, self._identity, self._most, self._keep = folder, identity, most_bytes, max(keep, 1)
         self.error: str | None = None
         self._handle: int | None = None
@@ -78,22 +69,16 @@ class CounterFile:
         self._source, self._paths, self._torn, self._failures, self.error = None, [], False, 0, None
 
     def _named(self, line: dict[str, object]) -> dict[str, object]:
-        own = self._identity
-        named: dict[str, object] = {"schema_version": SCHEMA_VERSION, "task": own.task, "role": own.role}
-        named |= {"dp_rank": own.dp_rank, "rank": own.rank, "source": self._source, "clock": _clock_name()}
-        named |= dict(own.layout)
-        if own.generation is not None:
-            named["generation"] = own.generation
-        if self._failures:
-            named["write_errors"] = self._failures
-        return named | line
+        named = {"schema_version": SCHEMA_VERSION, "source": self._source, "clock": _clock_name()}
+        errors = {"write_errors": self._failures} if self._failures else {}
+        return {**named, **self._identity, **errors, **line}
 
     def _open(self) -> None:
         """Open the first free number; the file before it is closed, the oldest beyond `keep` removed."""
-        own, process = self._identity, f"{_host()}-{os.getpid()}"
+        own, process = self._identity, f"{os.uname().nodename}-{os.getpid()}"
         os.makedirs(self._folder, exist_ok=True)  # noqa: PTH103 - pathlib takes longer to load than the rest
-        head = _UNSAFE.sub("_", f"work-{own.task}-{own.role}-dp{own.dp_rank}-rank{own.rank}-{process}")
-        head = head[-_MOST_NAME:]  # the lines have the names in full
+        whose = f"{own['task']}-{own['role']}-dp{own['dp_rank']}-rank{own['rank']}"
+        head = _UNSAFE.sub("_", f"work-{whose}-{process}")[-_MOST_NAME:]  # the lines have the names in full
         number, handle = len(self._paths), None
         while handle is None:
             path = os.path.join(self._folder, f"{head}-{number:04d}.jsonl")  # noqa: PTH118
@@ -118,23 +103,15 @@ class CounterFile:
             import logging
 
             own = self._identity
-            logging.getLogger(__name__).warning("counts of %s/%s: %s", own.task, own.role, problem)
+            logging.getLogger(__name__).warning("counts of %s/%s: %s", own["task"], own["role"], problem)
 
 
-def _host() -> str:
-    return os.uname().nodename
-
-
+@cache
 def _clock_name() -> str:
     """Return the clock's name: processes of one boot of one machine share it, so their seconds compare."""
-    global _boot  # noqa: PLW0603 - read once
-    if _boot is None:
-        try:
-            with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:  # noqa: PTH123
-                _boot = f"{_host()}-{file.read(8)}"
-        except OSError:
-            _boot = f"{_host()}-{os.getpid()}"
-    return _boot
-
-
-_boot: str | None = None
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:  # noqa: PTH123
+            boot = file.read(8)
+    except OSError:
+        boot = str(os.getpid())
+    return f"{os.uname().nodename}-{boot}"

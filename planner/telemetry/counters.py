@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 from libra_plan.errors import InputError
-from libra_plan.planner.telemetry.counter_files import CounterFile, Identity
+from libra_plan.planner.telemetry.counter_files import CounterFile
 
 __all__ = ["Counter", "counter"]
 
@@ -271,9 +271,11 @@ def counter(
     degrees = {name: value for name in _DEGREES if (value := _degree(layout, known, name)) is not None}
     own = _whole(known.get("RANK")) or 0 if rank is None else rank
     group = _dp_rank(own, degrees, _whole(known.get("WORLD_SIZE"))) if dp_rank is None else dp_rank
+    identity = {"task": task, "role": role, "dp_rank": group, "rank": own, **degrees}
     if generation is None:
         generation = _whole(known.get("LIBRA_PLAN_GENERATION"))
-    identity = Identity(task, role, group, own, tuple(degrees.items()), generation)
+    if generation is not None:
+        identity["generation"] = generation
     file = CounterFile(os.fspath(folder), identity, int(file_mib * 2**20), keep_files)
     return Counter(file, window_s=window_s, clock=clock, utc=utc)
 

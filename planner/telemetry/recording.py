@@ -76,8 +76,7 @@ def parts(folder: Path) -> list[Path]:
     return [path for _, path in sorted(numbered.items())]
 
 
-def _number(path: Path) -> int | None:
-    """Return the number of a part; None where somebody else chose the name."""
+def _number(path: Path) -> int | None:  # None where somebody else chose the name
     digits = path.name.partition(".")[0].rpartition("-")[2]
     return int(digits) if digits.isdecimal() else None
 
