@@ -21,10 +21,10 @@ from libra_plan.cli import (
     plan_verbs,  # noqa: F401 - joins the program, as every module of verbs does
     profile_verbs,
     render,
-    replan_verbs,
+    replan_verbs,  # noqa: F401
     schema_verb,  # noqa: F401
     simulate_verb,  # noqa: F401
-    task_verbs,
+    task_verbs,  # noqa: F401
     throughput_verbs,
 )
 from libra_plan.cli.errors import Interrupted, UsageFault, line_of
@@ -41,12 +41,10 @@ _pressed: list[int] = []
 manifest_verbs.register(app)
 monitor_verbs.register(app)
 handover_verbs.register(app)
-replan_verbs.register(app)
 throughput_verbs.register(app)
 batch_verb.register(app)
 doctor_verb.register(app)
 app.add_typer(profile_verbs.app, name="profile")
-app.add_typer(task_verbs.app, name="task")
 
 
 def _version(asked: bool) -> None:

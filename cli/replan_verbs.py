@@ -5,14 +5,16 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 
+import libra_plan as lp
 from libra_plan.cli import render
 from libra_plan.cli.flags import (
     AheadSteps,
     AllowPrior,
+    CacheMib,
     ClusterPath,
     Form,
     FormOption,
@@ -26,13 +28,9 @@ from libra_plan.cli.flags import (
     Seed,
     with_options,
 )
-from libra_plan.cli.kept_configurations import MOST_MIB, ColumnsMib, kept_configurations
+from libra_plan.cli.program import app
 
-if TYPE_CHECKING:
-    from libra_plan.cli.replan_inputs import Sources
-
-__all__ = ["Folder", "StateOption", "register"]
-
+__all__ = ["Folder", "StateOption"]
 
 Folder = Annotated[Path, typer.Option("--run", help="Folder of the running plan, as `solve --out` wrote it.")]
 StateOption = Annotated[
@@ -51,7 +49,7 @@ Counters = Annotated[
 MonitorPath = Annotated[
     Path | None, typer.Option("--monitor", help="Recording of `libra-plan monitor`: tells of lost GPUs.")
 ]
-Observations = Annotated[
+ObservationsPath = Annotated[
     Path | None,
     typer.Option("--observations", help="Observations from elsewhere, as a file (docs/replan.md)."),
 ]
@@ -82,17 +80,9 @@ _REPLAY = (
 )
 
 
-def register(app: typer.Typer) -> None:
-    """Add the verbs."""
-    app.command(help=_REPLAN)(replan)
-    app.command(help=_WATCH)(watch)
-    app.command(help=_HISTORY)(history)
-    app.command(help=_REPLAY)(replay)
-
-
 @dataclass(frozen=True)
-class Looking:
-    """What `replan` and `watch` are told alike: what to look at, and by which rules."""
+class _Asked:
+    """The flags that `replan` and `watch` have in common."""
 
     profiles: Profiles
     run: Folder = Path("run")
@@ -105,7 +95,7 @@ class Looking:
     replan_policy: PolicyPath = None
     telemetry: Counters = None
     monitor: MonitorPath = None
-    observations: Observations = None
+    observations: ObservationsPath = None
     state: StateOption = None
     dry_run: DryRun = False
     allow_prior: AllowPrior = False
@@ -113,83 +103,50 @@ class Looking:
     ahead_steps: AheadSteps = None
 
     @property
-    def sources(self) -> Sources:
-        """Give where a look reads from."""
-        from libra_plan.cli.replan_inputs import Sources
-        from libra_plan.planner.inputs.cluster import ClusterFlags
-
-        return Sources(
-            self.profiles,
-            ClusterFlags(self.gpus, self.gpus_per_node, self.gpu_class, self.cluster, self.local),
-            self.run,
-            self.policy.value,
-            tuple(self.telemetry) if self.telemetry else (self.run / "telemetry",),
-            self.monitor,
-            self.observations,
-            allow_prior=self.allow_prior,
-            seed=self.seed,
-            ahead_steps=self.ahead_steps,
-        )
+    def arguments(self) -> dict[str, Any]:
+        """The flags as arguments of `libra_plan.replan`, but for the profiles."""
+        named = {name: value for name, value in vars(self).items() if name != "profiles"}
+        return {**named, "policy": self.policy.value, "notes": render.note}
 
 
-@with_options(Looking)
-def replan(
-    given: Looking, wait: Wait = 0.0, columns_mib: ColumnsMib = MOST_MIB, form: FormOption = Form.TABLE
+@app.command("replan", help=_REPLAN)
+@with_options(_Asked)
+def _replan(
+    asked: _Asked, wait: Wait = 0.0, columns_mib: CacheMib = 256.0, form: FormOption = Form.TABLE
 ) -> None:
-    """Look once."""
-    from libra_plan.cli.replan_inputs import facts_of
-    from libra_plan.planner.controller.configuration_values import ValueCache
-    from libra_plan.planner.controller.hysteresis import read_policy
-    from libra_plan.planner.controller.replan import replan as look
     from libra_plan.planner.report.replan_text import look_data, look_text
 
-    policy = read_policy(given.replan_policy)
-    with kept_configurations(columns_mib) as configurations:
-        done = look(
-            given.run,
-            facts_of(given.sources, policy),
-            policy,
-            state=given.state,
-            dry_run=given.dry_run,
-            wait_s=wait,
-            cache=ValueCache(configurations=configurations),
-            notes=render.note,
-        )
+    done = lp.replan(asked.profiles, wait_s=wait, cache_mib=columns_mib, **asked.arguments)
     if form is Form.TABLE:
         render.print_text(look_text(done))
     else:
         render.print_data(look_data(done), form.value)
 
 
-@with_options(Looking)
-def watch(
-    given: Looking,
+@app.command("watch", help=_WATCH)
+@with_options(_Asked)
+def _watch(
+    asked: _Asked,
     looks: Annotated[int | None, typer.Option(help="Leave after so many looks.", min=1)] = None,
     port: Annotated[
         int | None, typer.Option(help="Serve /healthz and /metrics on this port.", min=0, max=65535)
     ] = None,
     host: Annotated[str, typer.Option(help="Address to serve on.")] = "127.0.0.1",
 ) -> None:
-    """Look again and again until told to stop."""
-    from libra_plan.cli.replan_inputs import facts_of
-    from libra_plan.planner.controller.hysteresis import read_policy
-    from libra_plan.planner.controller.watch import watch as look_again
     from libra_plan.planner.report.replan_text import look_text
 
-    look_again(
-        given.run,
-        lambda policy: facts_of(given.sources, policy),
-        lambda: read_policy(given.replan_policy),
-        state=given.state,
-        dry_run=given.dry_run,
+    lp.watch(
+        asked.profiles,
         looks=looks,
-        address=None if port is None else (host, port),
-        show=lambda done: render.print_text(look_text(done)),
-        notes=render.note,
+        port=port,
+        host=host,
+        show=lambda done: render.print_line(look_text(done)),
+        **asked.arguments,
     )
 
 
-def history(
+@app.command("history", help=_HISTORY)
+def _history(
     run: Folder = Path("run"),
     state: StateOption = None,
     why: Annotated[int | None, typer.Option(help="Say everything about this look.")] = None,
@@ -199,26 +156,24 @@ def history(
     ] = False,
     form: FormOption = Form.TABLE,
 ) -> None:
-    """List looks, or explain one."""
-    from libra_plan.planner.controller.history import explain_look
-    from libra_plan.planner.controller.history import history as look_back
     from libra_plan.planner.report import replan_text as report
 
     if why is not None:
-        found = explain_look(run, why, state=state)
+        found = lp.explain_look(run, why, state=state)
         if form is Form.TABLE:
             render.print_text(report.explained_text(found))
         else:
             render.print_data(report.explained_data(found), form.value)
         return
-    rows = look_back(run, newest=newest, changes=changes, state=state)
+    rows = lp.history(run, newest=newest, changes=changes, state=state)
     if form is Form.TABLE:
         render.print_text(report.history_text(rows, render.page()))
     else:
         render.print_data(report.history_data(rows), form.value)
 
 
-def replay(
+@app.command("replay", help=_REPLAY)
+def _replay(
     run: Folder = Path("run"),
     state: StateOption = None,
     replan_policy: Annotated[
@@ -228,23 +183,17 @@ def replay(
     first: Annotated[int, typer.Option("--from", help="First look to derive.", min=0)] = 0,
     form: FormOption = Form.TABLE,
 ) -> None:
-    """Derive decisions again."""
-    from libra_plan.planner.controller.history import replay as derive
-    from libra_plan.planner.controller.hysteresis import read_policy
-    from libra_plan.planner.report.replan_text import replay_data, replay_text
+    from libra_plan.planner.report.replan_text import passed_over_text, replay_data, replay_text
 
-    policy = None if replan_policy is None else read_policy(replan_policy)
     begun = time.monotonic()
-    found = derive(run, policy=policy, first=first, state=state)
+    found = lp.replay(run, replan_policy=replan_policy, first=first, state=state)
     seconds = time.monotonic() - begun
     if form is Form.TABLE:
-        render.print_text(replay_text(found, other_policy=policy is not None))
+        render.print_text(replay_text(found, other_policy=replan_policy is not None))
         render.note(f"{len(found.looks) / max(seconds, 1e-9):.0f} looks a second")
     else:
         render.print_data(replay_data(found, seconds), form.value)
-    passed = found.passed_over
-    if passed:
-        looks = f"look {passed[0]}" if len(passed) == 1 else f"looks {passed[0]} to {passed[-1]}"
-        render.note(f"passed over: {looks}, before the first of which the state was kept")
-    if found.otherwise and policy is None:
+    if found.passed_over:
+        render.note(passed_over_text(found))
+    if found.otherwise and replan_policy is None:
         raise RuntimeError(f"{len(found.otherwise)} looks did not come out as recorded, a defect of ours")

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
 
 from libra_plan.errors import InputError, NoPlanError
 from libra_plan.models.corrections import CORRECTIONS
-from libra_plan.models.fits import cache_folder
 from libra_plan.models.priors.ranks import RANKS_BEYOND
 from libra_plan.models.topology import Cluster
 from libra_plan.notes import Notes, log_note
-from libra_plan.planner.configurations.keeping import ConfigurationFolder
+from libra_plan.planner.configurations.keeping import kept_configurations
 from libra_plan.planner.explain import Explanation, explain_no_plan, explain_plan
 from libra_plan.planner.inputs.cluster import ClusterFlags
 from libra_plan.planner.inputs.price import priced, switch_cost_files
@@ -31,7 +28,7 @@ from libra_plan.planner.verify import Verdict, check_plan
 from libra_plan.profiles.catalog import ProfilesFolder
 from libra_plan.profiles.schema import WorkloadFile
 
-__all__ = ["explain", "kept_configurations", "search", "solve", "verify"]
+__all__ = ["explain", "search", "solve", "verify"]
 
 DEFAULT_GAP = 1e-5
 _MOST_KEPT_GAP = 1e-3  # a running plan that was stopped further from its bound is looked at anew
@@ -263,20 +260,6 @@ def search(problem: Problem, params: SolveParams, *, cache_mib: float = 0.0, not
     for line in _remarks(problem, plan):
         notes(line)
     return replace(plan, problem=problem, proven_by=verdict.proof.by if verdict.proof.proven else None)
-
-
-@contextmanager
-def kept_configurations(most_mib: float, notes: Notes) -> Iterator[ConfigurationFolder | None]:
-    """Open what is kept beside the fits; afterwards say what was damaged, and delete what is too much."""
-    if not most_mib:
-        yield None
-        return
-    folder = ConfigurationFolder(cache_folder(os.environ) / "columns", most_mib)
-    yield folder
-    for note in folder.notes:
-        notes(note)
-    if folder.made:
-        folder.trim()
 
 
 def _remarks(problem: Problem, plan: Plan) -> Iterator[str]:

@@ -16,11 +16,13 @@ import functools
 import hashlib
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import msgspec
 
+from libra_plan.models.fits import cache_folder
+from libra_plan.notes import Notes
 from libra_plan.planner.configurations.capacity import ClassCapacity
 from libra_plan.planner.configurations.generate import ConfigurationTable, Draft
 from libra_plan.planner.configurations.joint import JointTask
@@ -33,6 +35,7 @@ __all__ = [
     "code_files",
     "configuration_key",
     "dump_configurations",
+    "kept_configurations",
     "load_configurations",
 ]
 
@@ -135,6 +138,20 @@ class ConfigurationFolder:
 
     def _entry(self, key: str) -> Path:
         return self.folder / f"{key}.json"
+
+
+@contextlib.contextmanager
+def kept_configurations(most_mib: float, notes: Notes) -> Iterator[ConfigurationFolder | None]:
+    """Open what is kept beside the fits; afterwards report what was damaged, and delete what is too much."""
+    if not most_mib:
+        yield None
+        return
+    folder = ConfigurationFolder(cache_folder(os.environ) / "columns", most_mib)
+    yield folder
+    for note in folder.notes:
+        notes(note)
+    if folder.made:
+        folder.trim()
 
 
 def configuration_key(task: Task, rooms: Mapping[str, ClassCapacity], *, hosts_bind: bool) -> str | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from libra_plan.planner.controller.configuration_values import ValueCache
-from libra_plan.planner.controller.hysteresis import ReplanPolicy
+from libra_plan.planner.controller.hysteresis import ReplanPolicy, read_policy
 from libra_plan.planner.controller.reconcile import reconcile
 from libra_plan.planner.controller.state import Decision, LoopState, digest_of, to_bytes
 from libra_plan.planner.controller.store import LookRow, OutcomeRow, StateStore, open_record
@@ -79,10 +79,10 @@ def history(
     Examples
     --------
     >>> import libra_plan as lp
-    >>> lp.history("no-such-run/")
-    Traceback (most recent call last):
-    ...
-    libra_plan.errors.StateError: there is no state yet; ...
+    >>> plan = lp.solve("profiles", gpus=8, out="run/")
+    >>> done = lp.replan("profiles", gpus=8, run="run/")
+    >>> lp.history("run/")[-1].rule
+    'telemetry'
     """
     with open_record(Path(run), state, create=False) as store:
         if not changes:
@@ -115,10 +115,10 @@ def explain_look(run: str | Path, look: int, *, state: str | None = None) -> Exp
     Examples
     --------
     >>> import libra_plan as lp
-    >>> lp.explain_look("no-such-run/", 17)
-    Traceback (most recent call last):
-    ...
-    libra_plan.errors.StateError: there is no state yet; ...
+    >>> plan = lp.solve("profiles", gpus=8, out="run/")
+    >>> done = lp.replan("profiles", gpus=8, run="run/")
+    >>> lp.explain_look("run/", done.number).decision.why
+    'there is no telemetry: nothing is changed without it'
     """
     with open_record(Path(run), state, create=False) as store:
         decision = store.decision(look)
@@ -128,7 +128,7 @@ def explain_look(run: str | Path, look: int, *, state: str | None = None) -> Exp
 def replay(
     run: str | Path,
     *,
-    policy: ReplanPolicy | None = None,
+    replan_policy: str | Path | None = None,
     first: int = 0,
     state: str | None = None,
 ) -> Replays:
@@ -141,8 +141,8 @@ def replay(
     ----------
     run
         The folder of the running plan.
-    policy
-        The policy to try; None derives every look under the policy it was made with.
+    replan_policy
+        A policy file to try; without one every look is derived under the policy it was made with.
     first
         Number of the first look to derive.
     state
@@ -161,11 +161,12 @@ def replay(
     Examples
     --------
     >>> import libra_plan as lp
-    >>> lp.replay("no-such-run/")
-    Traceback (most recent call last):
-    ...
-    libra_plan.errors.StateError: there is no state yet; ...
+    >>> plan = lp.solve("profiles", gpus=8, out="run/")
+    >>> done = lp.replan("profiles", gpus=8, run="run/")
+    >>> lp.replay("run/").otherwise
+    ()
     """
+    policy = None if replan_policy is None else read_policy(replan_policy)
     with open_record(Path(run), state, create=False) as store:
         passed: list[int] = []
         looks = tuple(derive_again(store, passed, first=first, policy=policy))

@@ -199,10 +199,11 @@ def policy_schema() -> str:
     return json.dumps({**head, **msgspec.json.schema(ReplanPolicy)}, indent=2, ensure_ascii=False)
 
 
-def read_policy(path: Path | None) -> ReplanPolicy:
+def read_policy(file: str | Path | None) -> ReplanPolicy:
     """Read a policy file; without one, or with an empty file, every default holds."""
-    if path is None:
+    if file is None:
         return ReplanPolicy()
+    path = Path(file)
     text, sha256 = read_text(path)
     if not any(line.strip() and not line.lstrip().startswith("#") for line in text.splitlines()):
         return ReplanPolicy()

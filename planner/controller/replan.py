@@ -9,7 +9,7 @@ next run finishes what was cut off.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,18 +17,22 @@ from pathlib import Path
 import msgspec
 
 from libra_plan.errors import InputError, LockedError, ManifestError, StateError, writing
+from libra_plan.models.topology import Cluster
 from libra_plan.notes import Notes, log_note
+from libra_plan.planner.configurations.keeping import kept_configurations
 from libra_plan.planner.controller import job_queue
 from libra_plan.planner.controller.batch_steps import keep_steps
-from libra_plan.planner.controller.clocks import read_clocks
 from libra_plan.planner.controller.configuration_values import ValueCache
 from libra_plan.planner.controller.estimators import running_options
-from libra_plan.planner.controller.hysteresis import ReplanPolicy
+from libra_plan.planner.controller.facts import Sources, read_clocks, read_facts
+from libra_plan.planner.controller.hysteresis import ReplanPolicy, read_policy
 from libra_plan.planner.controller.job_queue import TaskRequest
 from libra_plan.planner.controller.reconcile import Reconciled, reconcile
 from libra_plan.planner.controller.snapshot import LoopInputs
 from libra_plan.planner.controller.state import Decision, LoopState
 from libra_plan.planner.controller.store import StateStore, open_record, require_folder
+from libra_plan.planner.inputs.cluster import ClusterFlags
+from libra_plan.planner.inputs.problem import PriceSettings
 from libra_plan.planner.launchers.build import build_manifest, says_the_same
 from libra_plan.planner.launchers.document import manifest_to_json
 from libra_plan.planner.launchers.manifest import Manifest
@@ -70,22 +74,108 @@ class Replanned:
 
 
 def replan(
-    run: Path,
-    facts: Facts,
-    policy: ReplanPolicy,
+    source: str | Path,
     *,
+    run: str | Path = "run",
+    gpus: int | None = None,
+    gpus_per_node: int = 8,
+    gpu_class: str | None = None,
+    cluster: str | Path | Cluster | None = None,
+    local: bool = False,
+    policy: str = "throughput",
+    allow_prior: bool = False,
+    ahead_steps: int | None = None,
+    seed: int = 0,
+    telemetry: Sequence[str | Path] | None = None,
+    monitor: str | Path | None = None,
+    observations: str | Path | None = None,
+    replan_policy: str | Path | None = None,
     state: str | None = None,
     dry_run: bool = False,
     wait_s: float = 0.0,
-    cache: ValueCache | None = None,
+    cache_mib: float = 256.0,
     notes: Notes = log_note,
 ) -> Replanned:
-    """Look once at what runs, and write a better plan when a change has paid for itself."""
-    require_folder(run)
-    with locked(run, wait_s), open_record(run, state, lead=True) as store:
-        store.lead(3.0 * policy.every_s)
-        with writing(run):
-            return look(run, store, facts, dry_run=dry_run, cache=cache, notes=notes)
+    """Look once at what runs, and write a better plan when a change has paid for itself.
+
+    Nothing is started or stopped: `apply` moves what runs to the new manifest.
+
+    Parameters
+    ----------
+    source, gpus, gpus_per_node, gpu_class, cluster, local, policy, allow_prior, ahead_steps, seed
+        As in `price`.
+    run
+        The folder of the running plan, as `solve` wrote it.
+    telemetry
+        Recordings of counters, or their folders; default `telemetry` in the folder of the plan.
+    monitor
+        A recording of `monitor`, which tells of lost GPUs and free memory.
+    observations
+        A file of observations from elsewhere (docs/replan.md).
+    replan_policy
+        The file with the loop's thresholds; the defaults hold without one.
+    state
+        The record: a SQLite file or a PostgreSQL URL; default `replan.db` in the folder of the plan.
+    dry_run
+        Decide and record, but write no plan.
+    wait_s
+        Seconds to wait for another run that holds the folder.
+    cache_mib
+        MiB of configurations to keep in the cache folder between runs; 0 keeps none.
+    notes
+        Called with each line that the user should read; the default logs it.
+
+    Returns
+    -------
+    Replanned
+        The decision with its reason, and what became of it.
+
+    Raises
+    ------
+    StateError
+        If there is no plan in the folder, or the record is damaged.
+    LockedError
+        If another run holds the folder, or another planner leads.
+
+    Examples
+    --------
+    >>> import libra_plan as lp
+    >>> plan = lp.solve("profiles", gpus=8, out="run/")
+    >>> lp.replan("profiles", gpus=8, run="run/").decision.rule
+    'telemetry'
+    """
+    flags = ClusterFlags(gpus, gpus_per_node, gpu_class, cluster, local)
+    settings = PriceSettings(flags, policy, None, allow_prior, ahead_steps, seed)
+    sources = sources_of(source, run, settings, telemetry, monitor, observations)
+    thresholds = read_policy(replan_policy)
+    require_folder(sources.run)
+    with (
+        kept_configurations(cache_mib, notes) as configurations,
+        locked(sources.run, wait_s),
+        open_record(sources.run, state, lead=True) as store,
+    ):
+        cache = ValueCache(configurations=configurations)
+        return look_at(sources, store, thresholds, dry_run=dry_run, cache=cache, notes=notes)
+
+
+def sources_of(
+    source: str | Path,
+    run: str | Path,
+    settings: PriceSettings,
+    telemetry: Sequence[str | Path] | None,
+    monitor: str | Path | None,
+    observations: str | Path | None,
+) -> Sources:
+    """Return the sources that a caller named."""
+    folder = Path(run)
+    return Sources(
+        source,
+        folder,
+        settings,
+        (folder / "telemetry",) if not telemetry else tuple(map(Path, telemetry)),
+        None if monitor is None else Path(monitor),
+        None if observations is None else Path(observations),
+    )
 
 
 @contextmanager
@@ -101,6 +191,27 @@ def locked(folder: Path, wait_s: float) -> Iterator[None]:
             if time.monotonic() >= ends:
                 raise
             time.sleep(_POLL_S)
+
+
+def look_at(
+    sources: Sources,
+    store: StateStore,
+    policy: ReplanPolicy,
+    *,
+    dry_run: bool,
+    cache: ValueCache,
+    notes: Notes,
+) -> Replanned:
+    """Look once at what the sources tell; the caller holds the folder's lock."""
+    store.lead(3.0 * policy.every_s)
+
+    def facts(
+        parent: Manifest, requests: tuple[TaskRequest, ...], state: LoopState
+    ) -> tuple[LoopInputs, WorkloadFile]:
+        return read_facts(sources, parent, requests, state, policy, notes)
+
+    with writing(sources.run):
+        return look(sources.run, store, facts, dry_run=dry_run, cache=cache, notes=notes)
 
 
 def look(
@@ -228,10 +339,11 @@ def add_tasks(run: str | Path, file: str | Path, *, reason: str = "", state: str
     Examples
     --------
     >>> import libra_plan as lp
-    >>> lp.add_tasks("no-such-run/", "profiles/workload.yaml")
+    >>> plan = lp.solve("profiles", gpus=8, out="run/")
+    >>> lp.add_tasks("run/", lp.load("profiles").path / "workload.yaml")
     Traceback (most recent call last):
     ...
-    libra_plan.errors.StateError: there is no plan to look after; ...
+    libra_plan.errors.InputError: there is such a task already; got agent-7b; ...
     """
     workload, folder = load_workload(Path(file))[0], Path(run)
     require_folder(folder)
@@ -275,10 +387,8 @@ def change_task(
     Examples
     --------
     >>> import libra_plan as lp
-    >>> lp.change_task("run/", "eval-7b", "priority")
-    Traceback (most recent call last):
-    ...
-    libra_plan.errors.InputError: nothing to set; ...
+    >>> plan = lp.solve("profiles", gpus=8, out="run/")
+    >>> lp.change_task("run/", "eval-7b", "pause", reason="maintenance")
     """
     if change == "priority" and weight is None and tier is None:
         raise InputError("nothing to set", allowed="--weight, --tier or both")
@@ -312,10 +422,10 @@ def list_tasks(run: str | Path, *, state: str | None = None) -> TaskQueue:
     Examples
     --------
     >>> import libra_plan as lp
-    >>> lp.list_tasks("no-such-run/")
-    Traceback (most recent call last):
-    ...
-    libra_plan.errors.StateError: there is no state yet; ...
+    >>> plan = lp.solve("profiles", gpus=8, out="run/")
+    >>> lp.change_task("run/", "eval-7b", "priority", weight=4.0)
+    >>> [(request.id, request.weight) for request in lp.list_tasks("run/").asked]
+    [('eval-7b', 4.0)]
     """
     with open_record(Path(run), state, create=False) as store:
         return TaskQueue(job_queue.read_requests(store), job_queue.waits_of(store.state()))

@@ -5,19 +5,22 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
-from libra_plan.errors import InputError, LibraError, LockedError, TimeLimitError, writing
+from libra_plan.errors import InputError, LibraError, LockedError, TimeLimitError
+from libra_plan.models.topology import Cluster
 from libra_plan.notes import Notes, log_note
 from libra_plan.planner.controller.configuration_values import ValueCache
-from libra_plan.planner.controller.hysteresis import ReplanPolicy
-from libra_plan.planner.controller.replan import Facts, Replanned, locked, look
+from libra_plan.planner.controller.hysteresis import ReplanPolicy, read_policy
+from libra_plan.planner.controller.replan import Replanned, locked, look_at, sources_of
 from libra_plan.planner.controller.store import open_record, require_folder
+from libra_plan.planner.inputs.cluster import ClusterFlags
+from libra_plan.planner.inputs.problem import PriceSettings
 
 __all__ = ["Health", "Signals", "serve", "watch", "watch_loop"]
 
@@ -89,31 +92,75 @@ class Health:
 
 
 def watch(
-    run: Path,
-    facts: Callable[[ReplanPolicy], Facts],
-    read: Callable[[], ReplanPolicy],
+    source: str | Path,
     *,
+    run: str | Path = "run",
+    gpus: int | None = None,
+    gpus_per_node: int = 8,
+    gpu_class: str | None = None,
+    cluster: str | Path | Cluster | None = None,
+    local: bool = False,
+    policy: str = "throughput",
+    allow_prior: bool = False,
+    ahead_steps: int | None = None,
+    seed: int = 0,
+    telemetry: Sequence[str | Path] | None = None,
+    monitor: str | Path | None = None,
+    observations: str | Path | None = None,
+    replan_policy: str | Path | None = None,
     state: str | None = None,
     dry_run: bool = False,
     looks: int | None = None,
-    address: tuple[str, int] | None = None,
+    port: int | None = None,
+    host: str = "127.0.0.1",
     show: Callable[[Replanned], None] = lambda done: None,
     notes: Notes = log_note,
 ) -> None:
-    """Look again and again until a signal or so many looks end it."""
-    policy, cache, health = read(), ValueCache(), Health()
-    require_folder(run)
+    """Look again and again, every `every_s` of the policy, until a signal ends it.
+
+    SIGHUP reads the policy anew; SIGTERM and SIGINT end it after the look. Call it in the main thread.
+
+    Parameters
+    ----------
+    source, run, gpus, gpus_per_node, gpu_class, cluster, local, policy, allow_prior, ahead_steps, seed, \
+telemetry, monitor, observations, replan_policy, state, dry_run, notes
+        As in `replan`.
+    looks
+        Leave after so many looks.
+    port, host
+        Where to serve `/healthz`, whether looks succeed, and `/metrics`, which counts them.
+    show
+        Called with every look that was taken.
+
+    Raises
+    ------
+    StateError
+        If there is no plan in the folder, or the record is damaged.
+    InputError
+        If the first look finds bad input; later looks are tried again.
+
+    Examples
+    --------
+    >>> import libra_plan as lp
+    >>> plan = lp.solve("profiles", gpus=8, out="run/")
+    >>> lp.watch("profiles", gpus=8, run="run/", looks=1, show=lambda done: print(done.outcome))
+    kept
+    """
+    flags = ClusterFlags(gpus, gpus_per_node, gpu_class, cluster, local)
+    settings = PriceSettings(flags, policy, None, allow_prior, ahead_steps, seed)
+    sources = sources_of(source, run, settings, telemetry, monitor, observations)
+    thresholds, cache, health = read_policy(replan_policy), ValueCache(), Health()
+    require_folder(sources.run)
 
     def once(current: ReplanPolicy) -> Replanned:
-        store.lead(3.0 * current.every_s)
-        with locked(run, 0.0), writing(run):
-            done = look(run, store, facts(current), dry_run=dry_run, cache=cache, notes=notes)
+        with locked(sources.run, 0.0):
+            done = look_at(sources, store, current, dry_run=dry_run, cache=cache, notes=notes)
         show(done)
         return done
 
-    serving = nullcontext() if address is None else serve(*address, health, notes)
-    with open_record(run, state, lead=True) as store, serving, Signals() as signals:
-        watch_loop(once, policy, read, health, signals, looks, notes=notes)
+    serving = nullcontext() if port is None else serve(host, port, health, notes)
+    with open_record(sources.run, state, lead=True) as store, serving, Signals() as signals:
+        watch_loop(once, thresholds, lambda: read_policy(replan_policy), health, signals, looks, notes=notes)
 
 
 def watch_loop(

@@ -25,6 +25,7 @@ __all__ = [
     "history_text",
     "look_data",
     "look_text",
+    "passed_over_text",
     "queue_data",
     "queue_text",
     "replay_data",
@@ -178,6 +179,13 @@ def replay_text(found: Replays, *, other_policy: bool) -> str:
         now = f"{each.decision.rung.value} [{each.decision.rule}]"
         lines.append(f"look {each.look.id}: {each.look.rung} [{each.look.rule}] → {now} {each.decision.why}")
     return "\n".join(lines)
+
+
+def passed_over_text(found: Replays) -> str:
+    """Return which looks were passed over, in a sentence."""
+    first, last = found.passed_over[0], found.passed_over[-1]
+    looks = f"look {first}" if first == last else f"looks {first} to {last}"
+    return f"passed over: {looks}, before the first of which the state was kept"
 
 
 # ---------------------------------------------------------------- the queue

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from libra_plan.models.assess import check_profiles, fit_profiles, predict_costs
     from libra_plan.models.batch import recommend_batch
     from libra_plan.models.packing import fill_bins
+    from libra_plan.planner.controller.history import explain_look, history, replay
+    from libra_plan.planner.controller.replan import add_tasks, change_task, list_tasks, replan
+    from libra_plan.planner.controller.watch import watch
     from libra_plan.planner.doctor.diagnose import diagnose
     from libra_plan.planner.explain.drift import drift
     from libra_plan.planner.inputs.price import price
@@ -76,8 +79,10 @@ __all__ = [
     "TimeLimitError",
     "Watch",
     "__version__",
+    "add_tasks",
     "apply",
     "await_release",
+    "change_task",
     "check_profiles",
     "checkpoint_requested",
     "counter",
@@ -85,19 +90,24 @@ __all__ = [
     "drift",
     "emit",
     "explain",
+    "explain_look",
     "fill_bins",
     "fit_profiles",
     "fit_world",
+    "history",
     "import_profile",
     "latest_complete",
     "launch",
     "launchers",
+    "list_tasks",
     "load",
     "measure_profile",
     "monitor",
     "predict_costs",
     "price",
     "recommend_batch",
+    "replan",
+    "replay",
     "report",
     "resume",
     "save_complete",
@@ -111,6 +121,7 @@ __all__ = [
     "throughput",
     "validate",
     "verify",
+    "watch",
 ]
 
 _HOMES = {
@@ -128,8 +139,10 @@ _HOMES = {
     "Simulation": "planner.simulate.simulate",
     "TimeLimitError": "errors",
     "Watch": "planner.optimize.interrupter",
+    "add_tasks": "planner.controller.replan",
     "apply": "planner.runtime.apply",
     "await_release": "planner.runtime.worker",
+    "change_task": "planner.controller.replan",
     "check_profiles": "models.assess",
     "checkpoint_requested": "planner.runtime.worker",
     "counter": "planner.telemetry.counters",
@@ -137,19 +150,24 @@ _HOMES = {
     "drift": "planner.explain.drift",
     "emit": "planner.launchers.emit",
     "explain": "planner.solving",
+    "explain_look": "planner.controller.history",
     "fill_bins": "models.packing",
     "fit_profiles": "models.assess",
     "fit_world": "planner.simulate.fit.fit",
+    "history": "planner.controller.history",
     "import_profile": "profiles.importers.run",
     "latest_complete": "planner.runtime.worker",
     "launch": "planner.runtime.launch",
     "launchers": "planner.launchers.emit",
+    "list_tasks": "planner.controller.replan",
     "load": "planner.inputs.problem",
     "measure_profile": "profiles.measure.measure",
     "monitor": "planner.telemetry.monitor",
     "predict_costs": "models.assess",
     "price": "planner.inputs.price",
     "recommend_batch": "models.batch",
+    "replan": "planner.controller.replan",
+    "replay": "planner.controller.history",
     "report": "planner.runtime.worker",
     "resume": "planner.runtime.apply",
     "save_complete": "planner.runtime.worker",
@@ -163,6 +181,7 @@ _HOMES = {
     "throughput": "planner.telemetry.throughput",
     "validate": "planner.inputs.validate",
     "verify": "planner.solving",
+    "watch": "planner.controller.watch",
 }
 """The module of each public name. A new name is added here, to `__all__` and to the imports above."""
 

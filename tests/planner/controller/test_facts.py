@@ -13,15 +13,14 @@ from plans import cluster as cluster_of
 from plans import plan_of, problem_of, role, running
 from telemetry_cases import gpu, recorder, sample
 
-from libra_plan.cli.replan_inputs import Sources, observations_of
 from libra_plan.models.topology import GpuId
-from libra_plan.planner.controller.clocks import read_clocks
+from libra_plan.planner.controller.facts import Sources, read_clocks, read_observations
 from libra_plan.planner.controller.state import Clock, LoopState, TaskClock
-from libra_plan.planner.inputs.cluster import ClusterFlags
 from libra_plan.planner.launchers.build import build_manifest
 from libra_plan.planner.launchers.document import placements_of
 from libra_plan.planner.runtime.worker import save_complete, step_folder
 from libra_plan.planner.telemetry.observations import EventKind
+from libra_plan.planner.telemetry.recording import read_tail
 from libra_plan.planner.telemetry.sample import GpuState
 from libra_plan.profiles.schema import Fixed, LifecycleSpec, RoleSpec, TaskSpec, WorkloadFile, WorkSpec
 
@@ -48,11 +47,18 @@ class Lab:
         (self.folder / "telemetry" / "run.jsonl").write_text(text, encoding="utf-8")
 
     def look(self, state: LoopState = LoopState(), **more: object):  # noqa: B008
+        monitor = more.get("monitor")
         sources = Sources(
-            self.folder, ClusterFlags(), self.folder, counters=(self.folder / "telemetry",),
-            working_folder=self.folder, **more,
-        )  # fmt: skip
-        return observations_of(sources, self.workload, self.problem, self.parent, state)
+            self.folder,
+            self.folder,
+            telemetry=(self.folder / "telemetry",),
+            observations=more.get("observations"),
+            working_folder=self.folder,
+        )
+        samples = [] if monitor is None else [each.sample for each in read_tail(monitor, 300.0, [])]
+        return read_observations(
+            sources, self.workload, self.problem, self.parent, state, read_clocks(), samples
+        )
 
 
 def line(ago_s: float, **more: object) -> dict[str, object]:
