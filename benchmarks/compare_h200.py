@@ -147,7 +147,7 @@ def _gpu_bound(pair: Pair) -> bool:
 
 
 def _is_decode(point: Point) -> bool:
-    """Tell a decode row: it counts one token a sequence."""
+    """Whether a row is of decoding: it counts one token a sequence."""
     if point.tokens_per_s is None or point.time_s is None:
         return False
     return abs(point.tokens_per_s * point.time_s - point.batch_sequences) < 0.01 * point.batch_sequences

@@ -9,7 +9,7 @@ __all__ = ["home_folder"]
 
 
 def home_folder(environment: Mapping[str, str]) -> Path:
-    """Give `$HOME`, else what the machine knows; `/` for a user it does not know, as containers have it."""
+    """Return `$HOME`, else what the machine knows; `/` for an unknown user, as containers have it."""
     try:
         return Path(environment.get("HOME") or "~").expanduser()
     except RuntimeError:

@@ -88,7 +88,7 @@ def _robust(terms: Array, times: Array, floor: float) -> Array:
 
 
 def _terms(point: Point, phase: Phase) -> tuple[float, ...]:
-    """Give the terms of the plain form: decode and serve in batch and context, passes in tokens."""
+    """Return the terms of the plain form: decode and serve in batch and context, passes in tokens."""
     batch = float(point.batch_sequences)
     if phase == "serve":
         prompt, output = float(point.prompt_tokens or 0), float(point.output_tokens or 1)

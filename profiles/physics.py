@@ -1,8 +1,8 @@
 """Set aside measured rows that cannot be true; even published tables hold such rows.
 
-A row is set aside when a number in it is none that anybody measures, when its memory figures contradict
-each other or leave no room for the weights, when tokens, time and rate do not balance, when it is faster
-than its GPU can be (weights read from memory, arithmetic), or when a larger job is reported more than 20 %
+A row is set aside when a number in it cannot have been measured, when its memory figures contradict each
+other or leave no room for the weights, when tokens, time and rate do not balance, when it is faster than
+its GPU can be (weights read from memory, arithmetic), or when a larger job is reported more than 20 %
 faster than a smaller one, beyond the spread of its repeats.
 """
 
@@ -57,7 +57,7 @@ def sift(rows: Sequence[PointRow], profile: ProfileFile) -> tuple[tuple[PointRow
 
 
 def immeasurable(point: Point) -> str | None:
-    """Say which number of a row is none that can have been measured."""
+    """Return why a number of a row cannot have been measured, or None."""
     least, largest = MEASURABLE
     for name in point.__struct_fields__:
         value = getattr(point, name)
@@ -137,7 +137,7 @@ def _balance(point: Point, profile: ProfileFile) -> str | None:
 
 
 def floor_s(point: Point, profile: ProfileFile) -> float | None:
-    """Give the least seconds a row can take on its GPU class; None for classes whose limits are unknown.
+    """Return the least seconds a row can take on its GPU class; None where limits are unknown.
 
     A token of a step needs the weights read once, split over tensor-parallel ranks (pipeline stages
     follow each other): bytes ÷ HBM bandwidth. A pass needs 2 operations per parameter and token,

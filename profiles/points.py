@@ -64,7 +64,7 @@ class PointsTable:
 
     @property
     def points(self) -> tuple[Point, ...]:
-        """Give the points without their lines."""
+        """The points without their lines."""
         return tuple(row.point for row in self.rows)
 
 
@@ -190,7 +190,7 @@ def _missing(point: Point, phase: Phase | None) -> list[str]:
 
 
 def lacking(point: Point, phase: Phase) -> str | None:
-    """Say what a point of this phase cannot do without; None when it is all there."""
+    """Return what a point of this phase lacks, or None."""
     return next((f"no {name}" for name in _missing(point, phase)), None)
 
 
@@ -202,7 +202,7 @@ def _ordered(point: Point, names: tuple[str, ...], where: Where) -> None:
 
 
 def key_of(point: Point) -> tuple[object, ...]:
-    """Give what identifies a measurement: sizes and layout."""
+    """Return what identifies a measurement: sizes and layout."""
     return tuple(getattr(point, name) for name in KEY_COLUMNS)
 
 

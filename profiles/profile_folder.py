@@ -17,7 +17,7 @@ __all__ = ["folder_texts", "sha256_of", "write_folder", "yaml_text"]
 
 
 def sha256_of(content: bytes) -> str:
-    """Give the SHA-256 of bytes in hexadecimal."""
+    """Return the SHA-256 of bytes in hexadecimal."""
     return hashlib.sha256(content).hexdigest()
 
 
@@ -30,7 +30,7 @@ def folder_texts(profile: ProfileFile, points: Sequence[Point], header: str = ""
 
 
 def write_folder(target: Path, profile: ProfileFile, points: Sequence[Point], header: str = "") -> Path:
-    """Write `target/<profile id>/` and give it."""
+    """Write `target/<profile id>/` and return it."""
     folder = target / profile.id
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in folder_texts(profile, points, header).items():

@@ -51,7 +51,7 @@ def _reasons(spec: SharingSpec, tasks: Sequence[TaskSpec]) -> Iterator[str]:
 
 
 def _of_task(spec: SharingSpec, task: TaskSpec) -> Iterator[str]:
-    """Say what of a task holds for it alone: its column would be another one's too."""
+    """Yield what a task asks for alone: a joint configuration would ask it of the other task, too."""
     turns = spec.kind == "turns"
     if task.coupling.kind == "pipelined" or (turns and task.coupling.kind != "sync"):
         yield f"{task.id} is {task.coupling.kind}"
@@ -75,13 +75,13 @@ def _of_task(spec: SharingSpec, task: TaskSpec) -> Iterator[str]:
 
 
 def rollout_of(task: TaskSpec) -> RoleSpec | None:
-    """Give the rollout of a LoRA task; None unless it has exactly one, with an adapter."""
+    """Return the rollout of a LoRA task; None unless it has exactly one, with an adapter."""
     rollouts = [role for role in task.roles if role.kind == "rollout"]
     return rollouts[0] if len(rollouts) == 1 and rollouts[0].lora is not None else None
 
 
 def _of_engine(tasks: Sequence[TaskSpec], rollouts: Sequence[RoleSpec]) -> Iterator[str]:
-    """Say what one engine cannot do in two ways at once."""
+    """Yield what one engine cannot do in two ways at once."""
     for key in ("profiles", "layouts", "max_concurrency", "can_sleep"):
         if len({getattr(role, key) for role in rollouts}) > 1:
             yield f"their rollouts differ in `{key}`"

@@ -95,7 +95,7 @@ def read_switch_costs(path: Path) -> list[SwitchRecord]:
 
 
 def switch_prices(records: Iterable[SwitchRecord]) -> dict[str, SwitchPrice]:
-    """Give the price of each task with at least five moves whose cost is known whole."""
+    """Return the price of each task with at least five moves whose cost is known whole."""
     known: dict[str, list[float]] = {}
     for record in records:
         if record.lost_s is not None and record.action in ("resize", "move"):
@@ -108,5 +108,5 @@ def switch_prices(records: Iterable[SwitchRecord]) -> dict[str, SwitchPrice]:
 
 
 def _p90(values: Sequence[float]) -> float:
-    """Give the smallest value that nine of ten do not exceed."""
+    """Return the smallest value that nine of ten do not exceed."""
     return sorted(values)[math.ceil(0.9 * len(values)) - 1]

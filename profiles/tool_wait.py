@@ -11,7 +11,7 @@ __all__ = ["tool_wait_of"]
 
 
 def tool_wait_of(roles: Iterable[RoleSpec]) -> tuple[float, float]:
-    """Give the mean wait of a turn, seconds, and the sigma of its log-normal law.
+    """Return the mean wait of a turn, seconds, and the sigma of its log-normal law.
 
     A turn passes through every `env` role: means and variances add up, and the sum is taken as
     log-normal again (Fenton and Wilkinson).

@@ -17,7 +17,7 @@ _NO_NUMBERS = frozenset({"nan", "inf", "infinity", "none", "null"})
 
 
 def read_trace(path: str | Path) -> tuple[int, ...]:
-    """Give the lengths of a trace file, tokens, in file order.
+    """Return the lengths of a trace file, tokens, in file order.
 
     Text or CSV with one column; a first line that is not a number is a header; lines that begin
     with `#` are comments.
@@ -26,7 +26,7 @@ def read_trace(path: str | Path) -> tuple[int, ...]:
 
 
 def read_trace_with_digest(path: str | Path) -> tuple[tuple[int, ...], str]:
-    """Give the lengths of a trace file and the SHA-256 of its bytes."""
+    """Return the lengths of a trace file and the SHA-256 of its bytes."""
     text, digest = read_text(path, WorkloadError, MAX_TRACE_BYTES)
     lengths: list[int] = []
     header_may_follow = True

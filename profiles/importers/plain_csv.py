@@ -51,7 +51,7 @@ def _read(source: SourceFiles, facts: ImportFacts) -> Reading:
 
 
 def _counted(phase: Phase) -> str:
-    """Give what is counted where no rate is stated; a stated rate demands the fact."""
+    """Return what is counted where no rate is stated; a stated rate demands the fact."""
     return "output" if phase in ("decode", "serve") else "input"
 
 

@@ -46,7 +46,7 @@ class SourceRecord:
     fields: Mapping[str, Any]
 
     def number(self, *names: str) -> float | None:
-        """Give the first of the named fields that holds a number as logs do; None when none does.
+        """Return the first of the named fields that holds a number; None when none does.
 
         Infinity, and what arithmetic would make it of, is no number of a log.
         """
@@ -63,7 +63,7 @@ class SourceRecord:
         return None
 
     def positive(self, *names: str) -> float | None:
-        """Give the first of the named fields that holds a number above 0."""
+        """Return the first of the named fields that holds a number above 0."""
         number = self.number(*names)
         return number if number is not None and number > 0 else None
 

@@ -230,7 +230,7 @@ def _without(rows: Sequence[PointRow], aside: Sequence[physics.SetAside]) -> lis
 
 
 def _line(where: str, index: int) -> int:
-    """Give the line of a place in a file; a file of one record has none."""
+    """Return the line of a place in a file; a file of one record has none."""
     line = where.rpartition(":")[2]
     return int(line) if line.isdecimal() else index + 1
 

@@ -149,7 +149,7 @@ class TorchBackend:
         return round(float(self.torch.cuda.get_device_properties(self.device).total_memory) / MIB, 1)
 
     def setup(self, name: str) -> dict[str, object]:
-        """Say what is measured on what, in the words of `profiles.schema.ProfileFile`."""
+        """Describe what is measured on what, by the keys of `schema.ProfileFile`."""
         return {
             "phase": PHASES[name],
             "model": self.architecture.shape(self._parameters()),
@@ -205,6 +205,6 @@ class TorchBackend:
 
     @property
     def exclusive(self) -> bool | None:
-        """Say whether no other process computed on the GPU at the start; None if unknown."""
+        """Whether no other process computed on the GPU at the start; None if unknown."""
         others = self._nvml.other_processes
         return None if others is None else others == 0

@@ -24,7 +24,7 @@ POINTS = "batch_sequences,seq_len_tokens,time_s\n1,512,0.01\n4,512,0.02\n4,2048,
 
 
 def profile_data(name: str = "p", phase: str = "score", points: str = POINTS) -> dict[str, Any]:
-    """Give a profile file as plain data, with the digest of its points."""
+    """Return a profile file as plain data, with the digest of its points."""
     return {
         "schema_version": 1,
         "id": name,
@@ -78,7 +78,7 @@ _WORKLOAD: dict[str, Any] = {
 
 
 def workload_data() -> dict[str, Any]:
-    """Give a workload of one task as plain data: a rollout, an actor and an environment."""
+    """Return a workload of one task as plain data: a rollout, an actor and an environment."""
     return copy.deepcopy(_WORKLOAD)
 
 
