@@ -12,7 +12,7 @@ from libra_plan.models.clusters import cluster_of
 from libra_plan.notes import Notes, log_note
 from libra_plan.planner.inputs.cluster import measured_mib, memory_notes, unknown_memory
 from libra_plan.planner.inputs.gpu_names import check_gpu_names
-from libra_plan.planner.launchers.check import require_sound
+from libra_plan.planner.launchers.check import require_sound_manifest
 from libra_plan.planner.launchers.document import read_manifest
 from libra_plan.planner.launchers.emit import INDEX
 from libra_plan.planner.launchers.manifest import KIND
@@ -87,7 +87,7 @@ def _described(path: Path, notes: Notes) -> Iterator[str]:
 
 def _manifest(path: Path) -> str:
     manifest = read_manifest(path)
-    require_sound(manifest)
+    require_sound_manifest(manifest)
     gpus = {gpu for task in manifest.spec.tasks for role in task.roles for r in role.replicas for gpu in r}
     return (
         f"{path}: manifest {manifest.metadata.name}, generation {manifest.metadata.generation}, "

@@ -6,7 +6,6 @@ An emitter is one module in this package with a constant `EMITTER`; nothing else
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import importlib
 import pkgutil
 import re
@@ -22,6 +21,7 @@ import msgspec
 
 from libra_plan.errors import ManifestError
 from libra_plan.planner.launchers.manifest import JointEntry, Manifest, RoleEntry, TaskEntry
+from libra_plan.profiles.wording import did_you_mean
 
 NO_COMMAND = "it has no command"
 NO_ADDRESS = "has no address"
@@ -152,12 +152,11 @@ def find_emitter(name: str) -> Emitter[Any]:
     """Return the emitter of a launcher."""
     known = emitters()
     if name not in known:
-        near = difflib.get_close_matches(name, known, n=1)
         raise ManifestError(
             "unknown launcher",
             got=name,
             allowed=", ".join(known),
-            way_out=f"did you mean `{near[0]}`?" if near else "emit --list says what each can express",
+            way_out=did_you_mean(name, known) or "emit --list says what each can express",
         )
     return known[name]
 
@@ -167,12 +166,11 @@ def configured(emitter: Emitter[Given], given: Mapping[str, str]) -> Emitter[Giv
     known = msgspec.structs.asdict(emitter.options)
     unknown = [key for key in given if key not in known]
     if unknown:
-        near = difflib.get_close_matches(unknown[0], list(known), n=1)
         now = [f"{key} (now {option_text(value) or 'empty'})" for key, value in known.items()]
         raise ManifestError(
             f"{emitter.name} has no option {', '.join(unknown)}",
             allowed=", ".join(now) or "none",
-            way_out=f"did you mean `{near[0]}`?" if near else None,
+            way_out=did_you_mean(unknown[0], known),
         )
     values = {key: _value(emitter.name, key, known[key], text) for key, text in given.items()}
     try:

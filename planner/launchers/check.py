@@ -13,7 +13,7 @@ import rfc8785
 from libra_plan.errors import ManifestError, few
 from libra_plan.planner.launchers.manifest import Manifest, NodeEntry, RoleEntry, TaskEntry
 
-__all__ = ["Flaw", "check_manifest", "require_sound"]
+__all__ = ["Flaw", "check_manifest", "require_sound_manifest"]
 
 _NONE: frozenset[str] = frozenset()
 _TOLERANCE = 1e-6  # for sums of CPU cores and MiB that were divided into shares
@@ -49,7 +49,7 @@ def check_manifest(manifest: Manifest, parent: Manifest | None = None) -> list[F
     return found
 
 
-def require_sound(manifest: Manifest, parent: Manifest | None = None) -> None:
+def require_sound_manifest(manifest: Manifest, parent: Manifest | None = None) -> None:
     """Raise a ManifestError that lists the violations."""
     violations = check_manifest(manifest, parent)
     if violations:

@@ -5,18 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 import rfc8785
-import yaml
 
 from libra_plan.errors import ManifestError, Where
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.topology import GpuId
 from libra_plan.planner.launchers.manifest import API_VERSION, KIND, Manifest, RoleEntry
+from libra_plan.planner.launchers.shell import to_yaml
 from libra_plan.planner.problem import IncumbentRole, IncumbentTask, IncumbentWorkers
 from libra_plan.profiles.document import Document, decode, parse_document, read_text, shown
 
@@ -29,9 +28,7 @@ __all__ = [
     "seal",
 ]
 
-_PLAIN = re.compile(r"[A-Za-z/][A-Za-z0-9_./-]*")
 _LARGEST_BYTES = 64 * 2**20
-_WORDS = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf", "infinity"})
 
 
 def manifest_digest(manifest: Manifest) -> str:
@@ -72,18 +69,7 @@ def manifest_to_json(manifest: Manifest) -> str:
 
 def manifest_to_yaml(manifest: Manifest) -> str:
     """Write a manifest as YAML; text that could pass for a number or a word is quoted."""
-
-    class Dumper(yaml.SafeDumper):
-        def ignore_aliases(self, data: object) -> bool:
-            return True
-
-    def text(dumper: yaml.SafeDumper, data: str) -> yaml.ScalarNode:
-        plain = _PLAIN.fullmatch(data) and data.lower() not in _WORDS
-        return dumper.represent_scalar("tag:yaml.org,2002:str", data, style=None if plain else '"')
-
-    Dumper.add_representer(str, text)
-    document = msgspec.to_builtins(manifest)
-    return yaml.dump(document, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=110)
+    return to_yaml((), msgspec.to_builtins(manifest))
 
 
 def read_manifest(path: Path) -> Manifest:

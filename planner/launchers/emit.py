@@ -16,7 +16,7 @@ import msgspec
 
 from libra_plan.errors import ManifestError, Where, few, writing
 from libra_plan.planner.launchers.base import configured, emitters, find_emitter
-from libra_plan.planner.launchers.check import require_sound
+from libra_plan.planner.launchers.check import require_sound_manifest
 from libra_plan.planner.launchers.manifest import Manifest
 from libra_plan.planner.launchers.store import manifest_of_run
 from libra_plan.profiles.document import shown
@@ -105,7 +105,7 @@ def emit(
     """
     emitter = configured(find_emitter(launcher), options or {})
     manifest = manifest_of_run(run)
-    require_sound(manifest)
+    require_sound_manifest(manifest)
     files = emitter.emit(manifest)
     if out is None:
         return Emitted(files)

@@ -29,6 +29,10 @@ _SURELY_TEXT = re.compile(r"[A-Za-z/][A-Za-z0-9_./-]+")
 class _Dumper(yaml.SafeDumper):
     """Quote what a reader of another YAML version could take for a number or a truth (1e3, y)."""
 
+    def ignore_aliases(self, data: object) -> bool:
+        """Write equal values out each time; anchors are hard to read."""
+        return True
+
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
     style = None if _SURELY_TEXT.fullmatch(text) else '"'
@@ -81,6 +85,7 @@ def to_yaml(notes: Iterable[str], *documents: object) -> str:
         Dumper=_Dumper,
         sort_keys=False,
         default_flow_style=False,
+        allow_unicode=True,
         width=_WIDTH,
         explicit_start=len(documents) > 1,
     )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from libra_plan.errors import LockedError, ManifestError, Where
-from libra_plan.planner.launchers.check import require_sound
+from libra_plan.planner.launchers.check import require_sound_manifest
 from libra_plan.planner.launchers.document import manifest_to_json, read_manifest
 from libra_plan.planner.launchers.manifest import Manifest
 from libra_plan.profiles.document import shown
@@ -98,7 +98,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> Stored:
                 way_out="solve again from the current manifest",
                 where=Where(shown(folder / CURRENT), key="metadata.parentDigest"),
             )
-        require_sound(manifest, before.manifest)
+        require_sound_manifest(manifest, before.manifest)
         if before.manifest is not None:
             kept = generation_file(folder, before.manifest.metadata.generation)
             write_atomically(kept, manifest_to_json(before.manifest).encode())

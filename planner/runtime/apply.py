@@ -17,7 +17,7 @@ import psutil
 
 from libra_plan.errors import InputError, LaunchError, few, writing
 from libra_plan.planner.launchers.agents import AgentOptions, agents_of
-from libra_plan.planner.launchers.check import require_sound
+from libra_plan.planner.launchers.check import require_sound_manifest
 from libra_plan.planner.launchers.document import manifest_to_json
 from libra_plan.planner.launchers.manifest import Manifest, NodeEntry, Transition
 from libra_plan.planner.launchers.store import CURRENT, LOCK, lock_folder, manifest_of_run
@@ -27,7 +27,7 @@ from libra_plan.planner.runtime.costs import StepForecast
 from libra_plan.planner.runtime.moves import Goal
 from libra_plan.planner.runtime.processes import hear_signals, live_starts
 from libra_plan.planner.runtime.state import RunState, keep_manifest, read_kept_manifest, state_of
-from libra_plan.planner.runtime.supervisor import Deadlines, Site, Supervisor, boot_clock
+from libra_plan.planner.runtime.supervisor import Deadlines, HostContext, Supervisor, boot_clock
 from libra_plan.profiles.durable import write_atomically
 from libra_plan.profiles.switch_costs import STORE, SwitchRecord
 
@@ -166,7 +166,7 @@ def apply(
     >>> libra_plan.apply("run/").steps  # doctest: +SKIP
     """
     manifest = manifest_of_run(run)
-    require_sound(manifest)
+    require_sound_manifest(manifest)
     here = host.this_node(manifest, node)
     with _opened(folder, here.id, dry_run, settings) as opened:
         if opened.state.open and opened.state.target == manifest.metadata.digest:
@@ -378,14 +378,16 @@ class _OpenRun:
     def supervisor(self, journal: r.RunJournal, here: NodeEntry, old: Goal, new: Goal) -> Supervisor:
         """Make the one that acts."""
         settings = self.settings
-        site = Site(self.folder, here, settings.check_gpus, settings.allow_unknown_gpus, self.inherited)
-        return Supervisor(journal, site, old, new, settings.deadlines, settings.notes, settings.boot_clock)
+        context = HostContext(
+            self.folder, here, settings.check_gpus, settings.allow_unknown_gpus, self.inherited
+        )
+        return Supervisor(journal, context, old, new, settings.deadlines, settings.notes, settings.boot_clock)
 
     def carry_out(self, supervisor: Supervisor, target: Manifest | None) -> HandOverReport:
         """Supervise until it is over, and keep what it cost."""
         with hear_signals(supervisor.interrupt):
             supervisor.run()
-        state, steps, node = supervisor.state, supervisor.steps, supervisor.site.node
+        state, steps, node = supervisor.state, supervisor.steps, supervisor.context.node
         measured: tuple[SwitchRecord, ...] = ()
         if not state.open and not supervisor.went_back:
             measured = costs.costs_of(state, steps, node, supervisor.journal.entries[-1].at)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import ipaddress
 import json
 import os
@@ -20,6 +19,7 @@ from libra_plan.planner.launchers.manifest import Manifest, NodeEntry
 from libra_plan.planner.runtime.processes import marked_processes, still_runs
 from libra_plan.profiles.document import shown
 from libra_plan.profiles.durable import write_atomically
+from libra_plan.profiles.wording import did_you_mean
 
 __all__ = [
     "STATE_FILE",
@@ -49,12 +49,12 @@ def this_node(manifest: Manifest, name: str | None) -> NodeEntry:
         return found[0]
     known = [node.id for node in nodes]
     if name is not None:
-        near = difflib.get_close_matches(name, known, n=1)
         raise InputError(
             "the manifest has no such node",
             got=f"--node {name}",
             allowed=few(known),
-            way_out=f"did you mean `--node {near[0]}`?" if near else "name one of these with --node",
+            way_out=did_you_mean(f"--node {name}", [f"--node {each}" for each in known])
+            or "name one of these with --node",
         )
     raise InputError(
         "it is not clear which node of the manifest this host is",

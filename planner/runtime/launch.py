@@ -7,7 +7,6 @@ what does not stop within its grace is reported.
 
 from __future__ import annotations
 
-import difflib
 import os
 import signal
 import subprocess
@@ -22,7 +21,7 @@ import psutil
 
 from libra_plan.errors import InputError, LaunchError, few, writing
 from libra_plan.planner.launchers.agents import Agent, AgentOptions, agents_of
-from libra_plan.planner.launchers.check import require_sound
+from libra_plan.planner.launchers.check import require_sound_manifest
 from libra_plan.planner.launchers.manifest import Manifest
 from libra_plan.planner.launchers.store import lock_folder, manifest_of_run
 from libra_plan.planner.runtime import gpus, host, processes
@@ -31,6 +30,7 @@ from libra_plan.planner.runtime.gpus import GpuReport
 from libra_plan.planner.runtime.host import AgentState, LaunchState
 from libra_plan.planner.runtime.journal import read_journal
 from libra_plan.planner.runtime.state import state_of
+from libra_plan.profiles.wording import did_you_mean
 
 __all__ = ["AgentExit", "LaunchReport", "Survivor", "launch"]
 
@@ -170,7 +170,7 @@ def launch(
     >>> [agent.argv for agent in libra_plan.launch("run/").agents]  # doctest: +SKIP
     """
     manifest = manifest_of_run(run)
-    require_sound(manifest)
+    require_sound_manifest(manifest)
     here = host.this_node(manifest, node)
     agents = _chosen(manifest, here.id, tasks, options)
     if dry_run:
@@ -204,12 +204,11 @@ def _chosen(
     known = [task.id for task in manifest.spec.tasks]
     unknown = [task for task in tasks or () if task not in known]
     if unknown:
-        near = difflib.get_close_matches(unknown[0], known, n=1)
         raise InputError(
             "the manifest runs no such task",
             got=", ".join(f"--task {task}" for task in unknown),
             allowed=few(known) or "none",
-            way_out=f"did you mean `--task {near[0]}`?" if near else None,
+            way_out=did_you_mean(f"--task {unknown[0]}", [f"--task {task}" for task in known]),
         )
     return tuple(
         agent
@@ -263,7 +262,7 @@ class _ForegroundRun:
         )
 
     def interrupt(self, number: int) -> None:
-        """Note a signal; it is acted on between polls."""
+        """Remember a signal; it is acted on between polls."""
         self.signals.append(number)
 
     @property

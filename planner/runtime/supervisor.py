@@ -20,7 +20,7 @@ from libra_plan.planner.runtime import journal as r
 from libra_plan.planner.runtime.moves import Act, Action, Goal
 from libra_plan.planner.runtime.state import Process, after, state_of
 
-__all__ = ["Deadlines", "Site", "Supervisor", "boot_clock"]
+__all__ = ["Deadlines", "HostContext", "Supervisor", "boot_clock"]
 
 _POLL_S = 0.05
 _SETTLE_S = 30.0  # far longer than a held process needs to see that its supervisor is gone
@@ -47,7 +47,7 @@ class Deadlines:
 
 
 @dataclass(frozen=True)
-class Site:
+class HostContext:
     """Where a supervisor acts: the folder of the run, the node, its GPUs, and what roles inherit."""
 
     folder: Path
@@ -62,7 +62,7 @@ class Supervisor:
     """A hand-over in progress. `old` and `new` are the goals it leads from and to."""
 
     journal: r.RunJournal
-    site: Site
+    context: HostContext
     old: Goal
     new: Goal
     deadlines: Deadlines
@@ -307,8 +307,10 @@ class Supervisor:
         waited_s = self.clock() - self.since.setdefault(key, self.clock())
         shared = self.state.held_by({action.step.task}, others=True)  # busy until who shares it is gone, too
         held = {gpu for one in gone for gpu in one.gpus} - shared
-        entries = tuple(gpu for gpu in self.site.node.gpus if f"{self.site.node.id}:{gpu.index}" in held)
-        reports = self.site.check_gpus(self.site.node.id, entries) if entries else ()
+        entries = tuple(
+            gpu for gpu in self.context.node.gpus if f"{self.context.node.id}:{gpu.index}" in held
+        )
+        reports = self.context.check_gpus(self.context.node.id, entries) if entries else ()
         busy = [report for report in reports if report.state is gpus.GpuUse.BUSY]
         if busy and waited_s < self.deadlines.memory_s:
             return False
@@ -347,26 +349,28 @@ class Supervisor:
         """Refuse to start where a GPU, a port or a program is not to be had."""
         partners = self.goal.partners(task)
         held = self.state.held_by(partners, others=True)
-        taken = sorted(held & {f"{self.site.node.id}:{gpu}" for agent in agents for gpu in agent.gpus})
+        taken = sorted(held & {f"{self.context.node.id}:{gpu}" for agent in agents for gpu in agent.gpus})
         if taken:
             raise LaunchError("GPUs are still held by another task", got=", ".join(taken))
-        host.check_programs(agents, self.site.inherited)
+        host.check_programs(agents, self.context.inherited)
         host.check_ports_free(agents)
         gpus.check_gpus_free(
-            self.site.node,
+            self.context.node,
             agents,
-            self.site.check_gpus,
-            allow_unknown=self.site.allow_unknown_gpus,
+            self.context.check_gpus,
+            allow_unknown=self.context.allow_unknown_gpus,
             held=self.state.held_by(partners - {task}),
         )
 
     def start_role(self, agent: Agent) -> None:
         """Start one role: on record before it exists, and released when its process is on record."""
-        intent = self.goal.intent_of(agent, self.site.folder, self.state.starts + 1)
+        intent = self.goal.intent_of(agent, self.context.folder, self.state.starts + 1)
         folder = self.state.working_folder
         self.record(intent)
         try:
-            waiting = processes.start_role(agent, intent, self.state.launch_id, folder, self.site.inherited)
+            waiting = processes.start_role(
+                agent, intent, self.state.launch_id, folder, self.context.inherited
+            )
         except (OSError, ValueError) as problem:  # ValueError: a word that no process can be given
             self.record(r.Never(start=intent.start))
             raise LaunchError(f"{agent.task}/{agent.role} cannot be started", got=problem) from None

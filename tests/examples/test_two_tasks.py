@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from libra_plan.planner.launchers.agents import AgentOptions
-from libra_plan.planner.launchers.check import require_sound
+from libra_plan.planner.launchers.check import require_sound_manifest
 from libra_plan.planner.launchers.document import read_manifest
 from libra_plan.planner.launchers.torchrun import EMITTER
 
@@ -53,7 +53,7 @@ def test_every_workload_is_planned_in_both_arrangements() -> None:
 def test_what_runs_on_the_gpus_is_what_the_manifest_says(path: Path) -> None:
     """Scripts edited by hand would measure another plan than the predicted one."""
     manifest = read_manifest(path)
-    require_sound(manifest)
+    require_sound_manifest(manifest)
     emitted = replace(EMITTER, options=AgentOptions(program=PROGRAM)).emit(manifest)
     scripts = {Path(name).parent.name: text for name, text in emitted.items() if name.endswith(".sh")}
     assert {script.stem: script.read_text() for script in path.parent.glob("*.sh")} == scripts

@@ -8,7 +8,7 @@ import pytest
 
 from libra_plan.errors import ManifestError
 from libra_plan.planner.launchers import manifest as m
-from libra_plan.planner.launchers.check import check_manifest, require_sound
+from libra_plan.planner.launchers.check import check_manifest, require_sound_manifest
 from libra_plan.planner.launchers.document import seal
 
 replace = msgspec.structs.replace
@@ -168,4 +168,4 @@ def test_the_parent_must_be_the_parent():
 def test_an_unsound_manifest_is_raised_with_all_its_faults():
     """The message must be enough to find the fault without reading the file."""
     with pytest.raises(ManifestError, match=r"port-range: grpo/actor: port 80 is outside 24000-24999"):
-        require_sound(BROKEN["port-range"])
+        require_sound_manifest(BROKEN["port-range"])
