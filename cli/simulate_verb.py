@@ -17,7 +17,7 @@ from libra_plan.cli.errors import Interrupted
 from libra_plan.cli.flags import Form, FormOption
 from libra_plan.cli.program import app
 from libra_plan.cli.throughput_verbs import SamplesOfLog, TaskOfLog
-from libra_plan.errors import InputError
+from libra_plan.errors import InputError, writing
 
 _SIMULATE = (
     "Simulate worlds under allocation policies, seed by seed, and compare what gets done.\n\n"
@@ -54,9 +54,7 @@ def _simulate(
     chrome: Annotated[Path | None, typer.Option(help="Folder for a Chrome trace of every run.")] = None,
     pictures: Annotated[
         Path | None,
-        typer.Option(
-            help="Folder for pictures (SVG and PNG) of the first seed, and of gains; needs matplotlib."
-        ),
+        typer.Option(help="Folder for pictures (SVG) of the first seed, and of gains."),
     ] = None,
     fit: Annotated[
         list[Path] | None, typer.Option(help="Recording to fit the world to; may be given again.")
@@ -84,9 +82,8 @@ def _simulate(
         if given is not None:
             raise InputError(f"{name} goes with --fit", way_out="name the recordings with --fit")
     if pictures is not None:
-        from libra_plan.planner.report.run_pictures import ready_folder
-
-        ready_folder(pictures)
+        with writing(pictures):  # refused before anything runs
+            pictures.mkdir(parents=True, exist_ok=True)
     with _bar() as progress:
         found = lp.simulate(
             worlds, policies, seeds=seeds, over=over, hours=hours, jobs=jobs, backend=backend.value,
@@ -95,9 +92,9 @@ def _simulate(
     if found.runs:
         _print_found(found, form)
     if pictures is not None:
-        from libra_plan.planner.report.run_pictures import draw_all
+        from libra_plan.planner.report.run_pictures import draw_runs
 
-        draw_all(found, pictures)
+        draw_runs(found, pictures)
         render.note(f"wrote pictures to {pictures}")
     if len(found.runs) < found.asked:
         raise Interrupted(f"after {len(found.runs)} of {found.asked} runs")
