@@ -1,4 +1,4 @@
-"""Sia's choice of one configuration per job, on its measured step times, by our column search.
+"""Sia's choice of one configuration per job, on its measured step times, by our search with LP prices.
 
 The problem is Sia's: at most one (GPU type, nodes, GPUs) per job, room per type, least
 Σ goodput^p + λ · (jobs left out) with p = −0.5 and λ = 1.1, goodput relative to the job's smallest,
@@ -23,10 +23,8 @@ from numpy.typing import NDArray
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import coo_matrix
 
-from libra_plan.planner.optimize.colgen.oracle import Found
-from libra_plan.planner.optimize.colgen.resources import Resources
-from libra_plan.planner.optimize.colgen.search import Limits, optimise
-from libra_plan.planner.optimize.colgen.table import TableOracle
+from libra_plan.planner.optimize.lp_bound import Master
+from libra_plan.planner.optimize.restricted_master import Effort, select
 
 Floats = NDArray[np.float64]
 
@@ -156,26 +154,26 @@ def solve_ours(
     limit_s: float = LIMIT_S,
     clock: Callable[[], float] = time.perf_counter,
 ) -> tuple[NDArray[np.int64], float]:
-    """Choose by column search, the running choice first; gives the choice and a bound of the objective.
+    """Choose by LP prices, the running choice first; gives the choice and a bound of the objective.
 
     What runs stays unless the new choice is better by more than the gap that was asked for.
     """
-    rows = [np.flatnonzero(~np.isnan(row)) for row in at.values]
-    oracles = [TableOracle(at.values[j, cols], at.demands[cols]) for j, cols in enumerate(rows)]
-    running = []
-    for job in np.flatnonzero(now >= 0):
-        number = int(np.searchsorted(rows[job], now[job]))
-        oracle = oracles[job]
-        running.append((int(job), Found(float(oracle.values[number]), oracle.demands[number], number, 0.0)))
+    job, config = np.nonzero(~np.isnan(at.values))
+    first = np.searchsorted(job, np.arange(len(now) + 1))
+    column, row = np.nonzero(at.demands[config])
     names = tuple(name for name, _, _ in TYPES)
-    resources = Resources(names, at.room, np.zeros((0, len(names))))
-    answer = optimise(resources, oracles, Limits(time_limit_s=limit_s, gap=GAP), running=running, clock=clock)
+    amount = at.demands[config][column, row]
+    master = Master(names, at.room, at.values[job, config], first, row, column, amount)
+    running = np.flatnonzero(now[job] == config)
+    begun = clock()
+    late = lambda: clock() - begun > limit_s  # noqa: E731
+    found = select(master, Effort(GAP, limit_s, stopped=late), running if len(running) else None)
     choice = np.full(len(now), -1)
-    for each in answer.chosen:
-        choice[each.task] = rows[each.task][int(each.handle)]  # type: ignore[call-overload]
-    bound = LEFT_OUT * len(now) - answer.bound
+    if found.chosen is not None:
+        choice[job[found.chosen]] = config[found.chosen]
+    bound = LEFT_OUT * len(now) - found.bound
     before, after = at.objective(now), at.objective(choice)
-    return (now, bound) if before - after <= GAP * max(1.0, answer.objective) else (choice, bound)
+    return (now, bound) if before - after <= GAP * max(1.0, found.value) else (choice, bound)
 
 
 def solve_highs(

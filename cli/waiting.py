@@ -19,12 +19,12 @@ _POLL_S = 0.05
 _FIRST_LINE_S = 0.5  # shorter solves need no progress line
 
 
-def interruptible(solve: Callable[[lp.Watch], lp.Plan]) -> lp.Plan:
+def interruptible(solve: Callable[[lp.Interrupter], lp.Plan]) -> lp.Plan:
     """Solve in a thread of its own, so that the main thread stays free to hear Ctrl-C.
 
     The first Ctrl-C ends the search, and the best plan so far is the answer; the second leaves.
     """
-    watch = lp.Watch()
+    watch = lp.Interrupter()
     plans: list[lp.Plan] = []
     faults: list[BaseException] = []
 
@@ -77,7 +77,7 @@ class _ProgressLine:
         self._begun, self._width = begun, 0
         self._terminal = sys.stderr.isatty()
 
-    def show(self, watch: lp.Watch, now: float) -> None:
+    def show(self, watch: lp.Interrupter, now: float) -> None:
         """Write what is known over what was written before."""
         if not self._terminal or now - self._begun < _FIRST_LINE_S:
             return
@@ -94,7 +94,7 @@ class _ProgressLine:
             sys.stderr.flush()
 
 
-def _known(watch: lp.Watch) -> str:
+def _known(watch: lp.Interrupter) -> str:
     last = watch.last
     if last is None:
         return ""

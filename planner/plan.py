@@ -205,12 +205,14 @@ class Pass:
     """One step of a search that settles several things in order, and what no plan could better.
 
     `tier N`: worth of its tasks with the tiers above as they are; `quota`: worth within quotas, and
-    `borrow` beyond them; `latency-first`: weighted step time, seconds, less is better.
+    `borrow` beyond them; `latency-first`: weighted step time, seconds, less is better. `duals` prove a
+    bound as those of the certificate do, where there are any.
     """
 
     name: str
     objective: float
     bound: float
+    duals: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

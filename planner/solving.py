@@ -19,7 +19,7 @@ from libra_plan.planner.inputs.price import priced, switch_cost_files
 from libra_plan.planner.inputs.problem import PricedProblem, PriceSettings
 from libra_plan.planner.launchers.manifest import Manifest
 from libra_plan.planner.optimize.base import Backend, SolveParams, TerminationReason
-from libra_plan.planner.optimize.interrupter import Watch
+from libra_plan.planner.optimize.interrupter import Interrupter
 from libra_plan.planner.optimize.solve import solve_problem
 from libra_plan.planner.plan import Plan
 from libra_plan.planner.problem import Problem, SharingKind
@@ -57,7 +57,7 @@ def solve(
     out: str | Path | None = None,
     name: str = "libra-plan",
     cache_mib: float = 256.0,
-    watch: Watch | None = None,
+    watch: Interrupter | None = None,
     notes: Notes = log_note,
 ) -> Plan:
     """Plan a workload on a cluster, and verify the plan.
@@ -133,7 +133,7 @@ corrections, switch_costs, seed, notes
             switch_costs=switch_cost_files(switch_costs, running, out),
             notes=notes,
         )
-    plan = search(problem, replace(params, watch=watch), cache_mib=cache_mib, notes=notes)
+    plan = search(problem, replace(params, interrupter=watch), cache_mib=cache_mib, notes=notes)
     if out is not None:
         save_plan(plan, Path(out), name=name, notes=notes)
     return plan

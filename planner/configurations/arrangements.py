@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 from libra_plan.planner.problem import Arrangement, CouplingKind, Task
 
-__all__ = ["Shape", "arrangement_of", "pools_of", "shapes_of"]
+__all__ = ["Shape", "arrangement_of_shape", "pool_splits", "shapes_of"]
 
 Shape = tuple[tuple[tuple[int, ...], ...], ...]
 """Phases of pools of role numbers, e.g. (((0,), (1, 2)),): role 0 beside a pool of 1 and 2."""
 
 
-def arrangement_of(shape: Shape) -> Arrangement:
+def arrangement_of_shape(shape: Shape) -> Arrangement:
     """Name a shape: one pool, all roles apart in one phase, or anything between."""
     pools = [pool for phase in shape for pool in phase]
     if len(pools) == 1:
@@ -34,15 +34,15 @@ def shapes_of(task: Task) -> list[Shape]:
         return [((numbers,),)] if numbers else []
     shapes: list[Shape] = []
     for cuts in _compositions(numbers):
-        for shape in _products([pools_of(run, task) for run in cuts]):
+        for shape in _products([pool_splits(run, task) for run in cuts]):
             if len(shape) > 1 and all(len(phase) == 1 for phase in shape):
                 continue
-            if arrangement_of(shape) in task.arrangements:
+            if arrangement_of_shape(shape) in task.arrangements:
                 shapes.append(shape)
     return shapes
 
 
-def pools_of(roles: tuple[int, ...], task: Task) -> list[tuple[tuple[int, ...], ...]]:
+def pool_splits(roles: tuple[int, ...], task: Task) -> list[tuple[tuple[int, ...], ...]]:
     """List the ways to split roles into pools that work at once, as the coupling allows."""
     if task.coupling.kind is CouplingKind.PIPELINED:
         return [tuple(runs) for runs in _compositions(roles)]

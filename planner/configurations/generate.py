@@ -26,7 +26,7 @@ from libra_plan.planner.configurations.shared import shared_phases
 from libra_plan.planner.plan import Configuration, MemoryMode
 from libra_plan.planner.problem import Task
 
-__all__ = ["ConfigurationTable", "Draft", "configurations_of"]
+__all__ = ["ConfigurationDraft", "ConfigurationTable", "configurations_of"]
 
 Phases = tuple[tuple[PoolOption, ...], ...]
 Blocks = tuple[tuple[str, int, int], ...]
@@ -37,7 +37,7 @@ _MOST_KEPT = 2_000
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class ConfigurationDraft:
     """A way to run the task before it is a configuration: phases of pool options on blocks.
 
     `cores` and `host_mib` are of the whole configuration; `even` when each of its GPUs takes as much.
@@ -65,7 +65,7 @@ class ConfigurationTable:
     """
 
     task: Task
-    drafts: tuple[Draft, ...]
+    drafts: tuple[ConfigurationDraft, ...]
     dropped: int
     exact: bool
 
@@ -128,7 +128,7 @@ def configurations_of(
     return _table(task, kept, len(found), exact=not matters)
 
 
-def _table(task: Task, kept: list[Draft], made: int, *, exact: bool) -> ConfigurationTable:
+def _table(task: Task, kept: list[ConfigurationDraft], made: int, *, exact: bool) -> ConfigurationTable:
     kept.sort(key=lambda draft: (draft.seconds, draft.gpus, draft.blocks))
     return ConfigurationTable(task, tuple(kept), made - len(kept), exact)
 
@@ -178,7 +178,7 @@ class _Maker:
         counts = (prod(len(self.of_any_class(pool)) for pool in pools) for pools in one_phase)
         return max(counts, default=0)
 
-    def drafts(self, shape: Shape, *, pool_by_pool: bool) -> Iterator[Draft]:
+    def drafts(self, shape: Shape, *, pool_by_pool: bool) -> Iterator[ConfigurationDraft]:
         """Make the drafts of one shape that there is room for."""
         if len(shape) == 1:
             found = self._one_phase(shape, pool_by_pool)
@@ -240,7 +240,7 @@ class _Maker:
                 time_s = sum(float(each[row]) for each, row in zip(seconds, rows, strict=True))
                 yield phases, ((name, block_gpus, number),), time_s
 
-    def undominated(self, drafts: Sequence[Draft]) -> list[Draft]:
+    def undominated(self, drafts: Sequence[ConfigurationDraft]) -> list[ConfigurationDraft]:
         """Keep drafts that no other beats in time, blocks of every size, cores and host memory.
 
         Those of even drafts are compared by the GPU too, since a node may have little for each.
@@ -258,7 +258,7 @@ class _Maker:
         return [drafts[number] for number in undominated(np.column_stack(configurations).astype(np.float64))]
 
 
-def _draft(task: Task, phases: Phases, blocks: Blocks, seconds: float) -> Draft:
+def _draft(task: Task, phases: Phases, blocks: Blocks, seconds: float) -> ConfigurationDraft:
     each = [[option.pool for option in phase] for phase in phases]
     if len(each) == 1:
         (pools,) = each
@@ -270,10 +270,10 @@ def _draft(task: Task, phases: Phases, blocks: Blocks, seconds: float) -> Draft:
         host = gpus * sum(max(pool.host_memory_mib_per_gpu for pool in pools) for pools in each)
     even = len(each) > 1 or len({(p.cpu_cores_per_gpu, p.host_memory_mib_per_gpu) for p in each[0]}) == 1
     handover_s = task.sync_s if sum(len(phase) for phase in phases) > 1 else 0.0
-    return Draft(phases, blocks, seconds + handover_s, cores, host, even)
+    return ConfigurationDraft(phases, blocks, seconds + handover_s, cores, host, even)
 
 
-def _needs(drafts: Sequence[Draft], full_node_gpus: Mapping[str, int]) -> NDArray[np.int64]:
+def _needs(drafts: Sequence[ConfigurationDraft], full_node_gpus: Mapping[str, int]) -> NDArray[np.int64]:
     """Measure blocks class by class, shape (drafts, classes × sizes)."""
     kinds = sorted({(name, size) for draft in drafts for name, size, _ in draft.blocks})
     at = {kind: number for number, kind in enumerate(kinds)}

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from libra_plan.models.quantities import Estimate
-from libra_plan.planner.configurations.arrangements import Shape, arrangement_of, pools_of, shapes_of
+from libra_plan.planner.configurations.arrangements import Shape, arrangement_of_shape, pool_splits, shapes_of
 from libra_plan.planner.configurations.pools import PoolOption
 from libra_plan.planner.plan import MemoryMode, RoleChoice
 from libra_plan.planner.problem import CouplingKind, Role, Sharing, SharingKind, Task
@@ -124,8 +124,8 @@ def _joint_shapes(joint: JointTask) -> list[Shape]:
     rests = [
         [
             pools
-            for pools in pools_of(tuple(each), member)
-            if not each or arrangement_of((((-1,), *pools),)) in member.arrangements
+            for pools in pool_splits(tuple(each), member)
+            if not each or arrangement_of_shape((((-1,), *pools),)) in member.arrangements
         ]
         for each, member in zip(own, joint.members, strict=True)
     ]
@@ -135,7 +135,7 @@ def _joint_shapes(joint: JointTask) -> list[Shape]:
 def _cuts(numbers: Sequence[int], member: Task) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
     """List the ways to cut a member's stages into two runs."""
     cuts = [(tuple(numbers[:at]), tuple(numbers[at:])) for at in range(1, len(numbers))]
-    return [cut for cut in cuts if arrangement_of((cut,)) in member.arrangements]
+    return [cut for cut in cuts if arrangement_of_shape((cut,)) in member.arrangements]
 
 
 def _engine_number(joint: JointTask) -> int:

@@ -24,7 +24,7 @@ import msgspec
 from libra_plan.models.fits import cache_folder
 from libra_plan.notes import Notes
 from libra_plan.planner.configurations.capacity import ClassCapacity
-from libra_plan.planner.configurations.generate import ConfigurationTable, Draft
+from libra_plan.planner.configurations.generate import ConfigurationDraft, ConfigurationTable
 from libra_plan.planner.configurations.joint import JointTask
 from libra_plan.planner.configurations.pools import PoolOption, pools_made
 from libra_plan.planner.plan import MemoryMode
@@ -250,7 +250,7 @@ def load_configurations(
     kept = msgspec.json.decode(body, type=_Configurations)
     pools = [_made(each, task, rooms) for each in kept.pools]
     drafts = tuple(
-        Draft(
+        ConfigurationDraft(
             tuple(tuple(pools[number] for number in phase) for phase in each.phases),
             each.blocks,
             each.seconds,

@@ -21,7 +21,7 @@ from libra_plan.planner.configurations.pareto import Front, insert
 from libra_plan.planner.plan import MemoryMode, Pool, RoleChoice
 from libra_plan.planner.problem import Role, StageOption
 
-__all__ = ["PoolOption", "pool_options", "pools_made", "role_options"]
+__all__ = ["PoolOption", "pool_options", "pools_made", "usable_options"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class PoolOption:
         return self.static_mib if mode is MemoryMode.RESIDENT else self.asleep_mib
 
 
-def role_options(role: Role, capacity: ClassCapacity) -> list[StageOption]:
+def usable_options(role: Role, capacity: ClassCapacity) -> list[StageOption]:
     """List the options of a role that its own limits and the GPU's memory allow."""
     most = capacity.gpus if role.max_gpus is None else min(role.max_gpus, capacity.gpus)
     pinned = len(role.pinned_gpus)
@@ -99,7 +99,7 @@ def pool_options(
     """
     shared = len(roles) > 1 or between_phases is not None
     options = [
-        [option for option in role_options(role, capacity) if not (shared and option.stream)]
+        [option for option in usable_options(role, capacity) if not (shared and option.stream)]
         for role in roles
     ]
     if not all(options):

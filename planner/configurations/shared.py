@@ -20,7 +20,7 @@ from libra_plan.planner.configurations.pareto import Front, insert, undominated
 from libra_plan.planner.configurations.phases import PhaseTable
 from libra_plan.planner.problem import Coupling
 
-__all__ = ["blocks_needed", "shared_phases"]
+__all__ = ["count_blocks", "shared_phases"]
 
 
 def shared_phases(
@@ -78,7 +78,7 @@ def _front(
     table: PhaseTable, coupling: Coupling, block_gpus: int, capacity: ClassCapacity, least_gpus: int
 ) -> dict[int, list[_Entry]]:
     """List the phases that nothing beats in blocks, time, memory and host memory, by blocks needed."""
-    needs = blocks_needed(table, block_gpus, capacity)
+    needs = count_blocks(table, block_gpus, capacity)
     possible = np.flatnonzero(needs > 0)
     largest = [number for number, (_, size) in enumerate(table.kinds) if size == block_gpus]
     lacks = (table.blocks[:, largest] > 0).sum(axis=1) == 0
@@ -93,7 +93,7 @@ def _front(
     return front
 
 
-def blocks_needed(table: PhaseTable, block_gpus: int, capacity: ClassCapacity) -> NDArray[np.int64]:
+def count_blocks(table: PhaseTable, block_gpus: int, capacity: ClassCapacity) -> NDArray[np.int64]:
     """Count, by row, the blocks of one size that hold a phase; 0 where one of its own is larger."""
     sizes = [size for _, size in table.kinds]
     full = capacity.full_node_gpus

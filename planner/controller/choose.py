@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -16,12 +16,10 @@ from libra_plan.planner.controller.configuration_values import (
 from libra_plan.planner.controller.hysteresis import FINEST_GAP, PLACE_LIMIT_S
 from libra_plan.planner.controller.state import Move
 from libra_plan.planner.optimize.base import SolveParams
-from libra_plan.planner.optimize.colgen.oracle import Found
-from libra_plan.planner.optimize.colgen.resources import Resources
-from libra_plan.planner.optimize.colgen.search import Limits, optimise
-from libra_plan.planner.optimize.colgen.table import TableOracle
+from libra_plan.planner.optimize.lp_bound import duals_of
+from libra_plan.planner.optimize.objective import cost_per_hour
 from libra_plan.planner.optimize.placement import place
-from libra_plan.planner.optimize.policies.budget import cost_per_hour
+from libra_plan.planner.optimize.restricted_master import Effort, select
 from libra_plan.planner.plan import (
     Certificate,
     Configuration,
@@ -49,6 +47,7 @@ __all__ = [
 ]
 
 _NO_LIMIT_S = 1e6
+_SEARCH_S = 60.0  # deterministic seconds
 _PARAMS = SolveParams(deterministic=True, time_limit_s=PLACE_LIMIT_S)
 
 Chosen = Mapping[int, int]
@@ -89,34 +88,30 @@ def choose(
 
     The search ends by its gap and not by the clock, so that equal inputs give equal choices.
     """
-    now = kept_choice(table)
+    master, now = table.master, kept_choice(table)
     fixed = {t: now[t] for t in allowed.frozen if t in now}
-    taken = sum((table.tasks[t].demand[c] for t, c in fixed.items()), np.zeros(len(table.resources.names)))
-    names, units = table.resources.names, table.resources.units
-    left = Resources(names, np.maximum(table.resources.limit - taken, 0.0), units)
-    free = [t for t in range(len(table.tasks)) if t not in allowed.frozen]
     base = sum(float(values[t][c]) for t, c in fixed.items())
-    if not free:
-        return Proposal(fixed, base, base, np.zeros(len(names)) if prices is None else prices)
-    numbers, oracles = [], []
-    for t in free:
-        banned = allowed.banned.get(t, frozenset())
-        numbers.append(np.array([c for c in range(len(values[t])) if c not in banned], dtype=np.int64))
-        oracles.append(TableOracle(values[t][numbers[-1]], table.tasks[t].demand[numbers[-1]]))
-    incumbent = []
-    for at, t in enumerate(free):
-        if t in now and now[t] in numbers[at]:
-            c, oracle = int(np.searchsorted(numbers[at], now[t])), oracles[at]
-            incumbent.append((at, Found(float(oracle.values[c]), oracle.demands[c], c, 0.0)))
-    if not left.fits(sum((found.demand for _, found in incumbent), np.zeros(len(names)))):
-        incumbent = []
-    limits = Limits(time_limit_s=_NO_LIMIT_S, gap=max(gap, FINEST_GAP))
-    answer = optimise(left, oracles, limits, prices=prices, running=incumbent, clock=lambda: 0.0)
-    chosen = dict(fixed)
-    for each in answer.chosen:
-        assert isinstance(each.handle, int)
-        chosen[free[each.task]] = int(numbers[each.task][each.handle])
-    return Proposal(chosen, base + answer.objective, base + answer.bound, answer.prices)
+    offered = np.ones(len(master.value), dtype=bool)
+    for t in allowed.frozen:
+        offered[master.first[t] : master.first[t + 1]] = False
+    for t, banned in allowed.banned.items():
+        offered[master.first[t] + np.array(sorted(banned), dtype=np.int64)] = False
+    numbers = np.flatnonzero(offered)
+    if not len(numbers):
+        return Proposal(fixed, base, base, np.zeros(len(master.names)) if prices is None else prices)
+    limit = np.maximum(master.limit - master.taken(master.number(fixed)), 0.0)
+    left = replace(master, value=np.concatenate(values), limit=limit).part(numbers)
+    kept = master.number({t: c for t, c in now.items() if t not in fixed})
+    start = np.searchsorted(numbers, kept[offered[kept]])
+    effort = Effort(max(gap, FINEST_GAP), _SEARCH_S, deterministic=True)
+    found = select(left, effort, start)
+    chosen = numbers[found.chosen if found.chosen is not None else start[:0]]
+    return Proposal(
+        {**fixed, **master.choice(chosen)},
+        base + (found.value if found.chosen is not None else 0.0),
+        base + found.bound,
+        found.relaxation.prices,
+    )
 
 
 # ---------------------------------------------------------------- what a choice changes
@@ -255,11 +250,12 @@ def certificate(table: ConfigurationValues, running: Sequence[RunningTask], pric
         objective=objective,
         bound=bound,
         gap=gap,
-        bounds=(("configurations", bound),),
+        bounds=(("lp", bound),),
         configurations=sum(len(task.worth) for task in table.tasks),
         deterministic=True,
         cost_per_hour=cost_per_hour(problem.cluster, (each.configuration for each in running)),
         budget_per_hour=problem.budget_per_hour,
+        duals=tuple(sorted(duals_of(table.master, prices).items())),
     )
 
 

@@ -11,7 +11,7 @@ switches, for what the models may be wrong by and for the least gain that the po
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,9 +21,9 @@ from libra_plan.planner.configurations.keeping import ConfigurationFolder
 from libra_plan.planner.configurations.known import KnownConfigurations
 from libra_plan.planner.controller.estimators import RateErrors
 from libra_plan.planner.controller.hysteresis import ReplanPolicy
-from libra_plan.planner.optimize.colgen.resources import Resources
+from libra_plan.planner.optimize.lp_bound import Master
 from libra_plan.planner.optimize.objective import PricedTask, priced_tasks
-from libra_plan.planner.optimize.restricted_master import market
+from libra_plan.planner.optimize.restricted_master import master_of_priced
 from libra_plan.planner.plan import Configuration, RoleChoice
 from libra_plan.planner.problem import LEAST_KEPT, Policy, Problem
 
@@ -93,10 +93,10 @@ class TaskValues:
 
 @dataclass(frozen=True)
 class ConfigurationValues:
-    """The configurations of all tasks, in the problem's order, and the resources that they share."""
+    """The configurations of all tasks, in the problem's order, and the constraints that they share."""
 
     problem: Problem
-    resources: Resources
+    master: Master
     tasks: tuple[TaskValues, ...]
 
 
@@ -122,24 +122,25 @@ class ValueCache:
 def configuration_values(problem: Problem, kept_in: ConfigurationFolder | None = None) -> ConfigurationValues:
     """Value every configuration of every task; configurations that were kept are not made anew."""
     priced = priced_tasks(problem, problem, known=KnownConfigurations(kept_in))
-    resources, oracles = market(priced, problem.cluster)
+    master = master_of_priced(priced, problem.cluster)
     taken = {
         held.task: len({gpu for role in held.roles for gpus in role.replicas for gpu in gpus})
         for held in problem.running
     }
     tasks = []
-    for each, oracle in zip(priced, oracles, strict=True):
+    for t, each in enumerate(priced):
         held = len(each.held) if each.reference is not None else 0
-        moved = len(oracle.values) - held
-        worth = oracle.values.copy()
-        worth[:moved] /= each.stay  # the oracle has charged the switch already
+        moved = len(each) - held
+        worth = each.values
+        demand = master.demand(int(master.first[t]), int(master.first[t + 1]))
+        worth[:moved] /= each.stay  # the values have charged the switch already
         now = taken.get(each.task.id, 0)
         gpus = np.concatenate((each.table.gpus[:moved], [now] * held)).astype(np.float64)
         broken = each.running and not held
-        values = TaskValues(each, worth, oracle.demands, gpus, np.zeros(len(worth)), held, now, broken)
+        values = TaskValues(each, worth, demand, gpus, np.zeros(len(worth)), held, now, broken)
         values.error[:] = [_model_error(values, number) for number in range(len(worth))]
         tasks.append(values)
-    return ConfigurationValues(problem, resources, tuple(tasks))
+    return ConfigurationValues(problem, master, tuple(tasks))
 
 
 def relative_error(time: Estimate) -> float:
@@ -195,15 +196,12 @@ def charged(
 
 def value_bound(table: ConfigurationValues, values: Sequence[Floats], prices: Floats) -> float:
     """Bound the value of every choice: the limits at these prices, and each task's best beside them."""
-    total = float(table.resources.limit @ prices)
-    for task, value in zip(table.tasks, values, strict=True):
-        total += max(0.0, float((value - task.demand @ prices).max(initial=0.0)))
-    return total + 1e-9 * max(1.0, abs(total))
+    return replace(table.master, value=np.concatenate(values)).bound(prices)
 
 
 def prices_of(table: ConfigurationValues, known: Mapping[str, float]) -> Floats:
-    """Put remembered prices in the order of the resources; a resource that is new costs nothing."""
-    return np.array([max(0.0, known.get(name, 0.0)) for name in table.resources.names])
+    """Put remembered prices in the order of the constraints; one that is new costs nothing."""
+    return np.array([max(0.0, known.get(name, 0.0)) for name in table.master.names])
 
 
 def is_plain_sum(problem: Problem) -> bool:

@@ -88,7 +88,7 @@ def keep(
 
 
 def _by_name(snapshot: Snapshot, found: Proposal) -> tuple[tuple[str, float], ...]:
-    return tuple(zip(snapshot.table.resources.names, map(float, found.prices), strict=True))
+    return tuple(zip(snapshot.table.master.names, map(float, found.prices), strict=True))
 
 
 def require_sound(problem: Problem, plan: Plan) -> None:

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from libra_plan.planner.configurations import configurations_of
 from libra_plan.planner.explain.relax import Relaxation, relaxed
 from libra_plan.planner.optimize.base import SolveParams
-from libra_plan.planner.optimize.constraints import master_rows
-from libra_plan.planner.optimize.lp import lp_bound, lp_prices, lp_worst_bound
+from libra_plan.planner.optimize.constraints import base_constraints
+from libra_plan.planner.optimize.lp_bound import lp_bound
 from libra_plan.planner.optimize.objective import TaskCandidates, candidates_of
 from libra_plan.planner.optimize.solve import solve_problem
 from libra_plan.planner.plan import Plan, RunningTask
@@ -69,10 +69,11 @@ class NextBest:
 def one_more_gpu(problem: Problem, plan: Plan, params: SolveParams) -> tuple[OneMoreGpu, ...]:
     """Solve again with one more GPU of each class; worths stay against today's fair shares."""
     tasks = candidates_of(problem, problem)
-    duals = lp_prices(tasks, master_rows(tasks, problem.cluster), _worst(problem, tasks))
+    found = lp_bound(tasks, base_constraints(tasks, problem.cluster), _worst(problem, tasks))
+    duals = None if found is None else found.duals
     value = _lp_value(problem, problem)
-    found = (_one_more(problem, plan, name, params, duals, value) for name in problem.cluster.gpu_classes)
-    return tuple(each for each in found if each is not None)
+    gains = (_one_more(problem, plan, name, params, duals, value) for name in problem.cluster.gpu_classes)
+    return tuple(each for each in gains if each is not None)
 
 
 def _worst(problem: Problem, tasks: Sequence[TaskCandidates]) -> list[int] | None:
@@ -85,9 +86,9 @@ def _worst(problem: Problem, tasks: Sequence[TaskCandidates]) -> list[int] | Non
 def _lp_value(problem: Problem, shares_of: Problem) -> float | None:
     """Give the LP's bound of the objective, worths against the fair shares of another problem."""
     tasks = candidates_of(problem, shares_of)
-    rows = master_rows(tasks, problem.cluster)
-    worst = _worst(problem, tasks)
-    return lp_bound(tasks, rows) if worst is None else lp_worst_bound(tasks, rows, worst)
+    rows = base_constraints(tasks, problem.cluster)
+    found = lp_bound(tasks, rows, _worst(problem, tasks))
+    return None if found is None else found.value
 
 
 def _one_more(

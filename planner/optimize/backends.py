@@ -1,7 +1,6 @@
-"""The master's solvers behind one call: CP-SAT, or HiGHS and CBC through PuLP.
+"""The solvers of the master problem behind one call: CP-SAT, HiGHS over many configurations, or PuLP's.
 
-All get the same tasks, rows and values and answer in the same words, so that one can check another.
-Thousands of candidates are first narrowed by prices (`milp_wide`).
+All get the same tasks, constraints and values and answer alike, so that one can check another.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from libra_plan.planner.optimize.base import Backend, SolveParams
-from libra_plan.planner.optimize.constraints import At, Choice, Row
+from libra_plan.planner.optimize.constraints import At, Choice, Constraint
 from libra_plan.planner.optimize.objective import TaskCandidates
 
 __all__ = ["MANY", "MasterResult", "are_many", "bound_name", "maximise"]
@@ -33,20 +32,18 @@ class MasterResult:
 
 
 def are_many(tasks: Sequence[TaskCandidates], params: SolveParams) -> bool:
-    """Tell whether candidates are narrowed by prices first, which no deterministic second counts."""
-    if params.solver is not Backend.CP_SAT or params.deterministic:
-        return False
-    return sum(len(each.candidates) for each in tasks) > MANY
+    """Whether the candidates are so many that they are narrowed by the LP's dual prices first."""
+    return params.solver is Backend.CP_SAT and sum(len(each.candidates) for each in tasks) > MANY
 
 
 def bound_name(tasks: Sequence[TaskCandidates], params: SolveParams) -> str:
-    """Name who proves what `maximise` answers."""
-    return "prices" if are_many(tasks, params) else params.solver.value
+    """Return the name of the solver that proves what `maximise` answers."""
+    return Backend.HIGHS.value if are_many(tasks, params) else params.solver.value
 
 
 def maximise(
     tasks: Sequence[TaskCandidates],
-    rows: Sequence[Row],
+    constraints: Sequence[Constraint],
     values: Mapping[At, float],
     params: SolveParams,
     *,
@@ -55,20 +52,20 @@ def maximise(
     known_bound: float | None = None,
     reported: bool = False,
 ) -> MasterResult:
-    """Choose candidates of the largest total value within the rows; any choice when there are no values.
+    """Choose candidates of the largest total value within the constraints; any choice when there are no values.
 
     `params.solver` says by which solver. `known_bound` (the LP's) lets the search stop as soon as it
-    is near enough. `reported`: the values are the policy's objective, so whoever looks on is told.
+    is near enough. `reported`: the values are the policy's objective, so `params.interrupter` is told.
     """
     if are_many(tasks, params):
-        from libra_plan.planner.optimize.milp_wide import maximise as ask
+        from libra_plan.planner.optimize.restricted_master import solve_restricted as solve
     elif params.solver is Backend.CP_SAT:
-        from libra_plan.planner.optimize.cpsat import maximise as ask  # a solver nobody asks for
+        from libra_plan.planner.optimize.cpsat import solve_cpsat as solve  # a solver that is not needed
     else:
-        from libra_plan.planner.optimize.milp import maximise as ask  # is not loaded
-    return ask(
+        from libra_plan.planner.optimize.milp import solve_milp as solve  # is not loaded
+    return solve(
         tasks,
-        rows,
+        constraints,
         values,
         params,
         limit_s=limit_s,

@@ -7,21 +7,21 @@ from enum import Enum
 
 from libra_plan.errors import NoPlanError, TimeLimitError
 from libra_plan.planner.configurations.keeping import ConfigurationFolder
-from libra_plan.planner.optimize.interrupter import Watch
+from libra_plan.planner.optimize.interrupter import Interrupter
 from libra_plan.planner.plan import Plan
 
-__all__ = ["Backend", "SolveParams", "SolveResult", "Termination", "TerminationReason", "Work"]
+__all__ = ["Backend", "SolveParams", "SolveResult", "SolverWork", "Termination", "TerminationReason"]
 
 
 @dataclass(slots=True)
-class Work:
+class SolverWork:
     """What solvers have done so far in one solve, in deterministic seconds."""
 
     done_s: float = 0.0
 
 
 class Backend(str, Enum):
-    """Say which solver chooses the candidates; placement is CP-SAT's in any case."""
+    """The solver that chooses the candidates; placement is CP-SAT's in any case."""
 
     CP_SAT = "cp-sat"
     HIGHS = "highs"
@@ -46,21 +46,21 @@ class SolveParams:
     move_tolerance: float = 1e-6
     """Relative objective a plan may give up to move fewer tasks."""
     solver: Backend = Backend.CP_SAT
-    work: Work | None = field(default=None, compare=False)
+    work: SolverWork | None = field(default=None, compare=False)
     """Where solver calls add up what they do; a deterministic solve ends by it. `solve` makes one."""
     configurations: ConfigurationFolder | None = field(default=None, compare=False)
     """Where the configurations of tasks are kept from one solve to the next."""
-    watch: Watch | None = field(default=None, compare=False)
-    """Whoever looks on, and may end the search early."""
+    interrupter: Interrupter | None = field(default=None, compare=False)
+    """Follows the search, and may end it early."""
 
     @property
     def stopped(self) -> bool:
-        """Tell whether whoever looks on has ended the search."""
-        return self.watch is not None and self.watch.stopped
+        """Whether the search has been ended from outside."""
+        return self.interrupter is not None and self.interrupter.stopped
 
 
 class TerminationReason(str, Enum):
-    """Say why a solve ended."""
+    """Why a solve ended."""
 
     OPTIMAL = "optimal"
     FEASIBLE = "feasible"
@@ -85,7 +85,7 @@ class SolveResult:
     termination: Termination
 
     def require_plan(self) -> Plan:
-        """Give the plan; raise NoPlanError or TimeLimitError when there is none."""
+        """Return the plan; raise NoPlanError or TimeLimitError when there is none."""
         if self.plan is not None:
             return self.plan
         if self.termination.reason is TerminationReason.TIME_LIMIT:

@@ -10,20 +10,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from libra_plan.models.topology import Cluster
-from libra_plan.planner.optimize.constraints import Choice, Row
+from libra_plan.planner.optimize.constraints import Choice, Constraint
 from libra_plan.planner.optimize.objective import TaskCandidates
 
-__all__ = ["equal_split", "fits_rows", "greedy", "keep_running"]
+__all__ = ["equal_split", "greedy", "keep_running", "keeps_all"]
 
 
-def fits_rows(rows: Sequence[Row], choice: Choice) -> bool:
-    """Tell whether a choice keeps every row."""
+def keeps_all(rows: Sequence[Constraint], choice: Choice) -> bool:
+    """Whether a choice keeps every constraint."""
     return all(
         sum(row.coefficients.get(at, 0.0) for at in choice.items()) <= row.limit + 1e-9 for row in rows
     )
 
 
-def equal_split(tasks: Sequence[TaskCandidates], rows: Sequence[Row], cluster: Cluster) -> Choice:
+def equal_split(tasks: Sequence[TaskCandidates], rows: Sequence[Constraint], cluster: Cluster) -> Choice:
     """Give every task the same number of GPUs; each runs its best configuration that fits in them.
 
     A task that cannot run in its part, or whose configuration no longer packs, is left out.
@@ -47,8 +47,10 @@ def equal_split(tasks: Sequence[TaskCandidates], rows: Sequence[Row], cluster: C
     return choice
 
 
-def greedy(tasks: Sequence[TaskCandidates], rows: Sequence[Row], begin: Choice | None = None) -> Choice:
-    """Raise, again and again, the task whose next configuration gains most worth per further GPU."""
+def greedy(
+    tasks: Sequence[TaskCandidates], rows: Sequence[Constraint], begin: Choice | None = None
+) -> Choice:
+    """Raise, again and again, the task whose next configuration gains most value per further GPU."""
     split = _Greedy.of(tasks, rows)
     for t, c in (begin or {}).items():
         split.take(t, int(split.first[t]) + c)
@@ -65,7 +67,7 @@ class _Greedy:
 
     first: NDArray[np.int64]
     takes: NDArray[np.float64]
-    worth: NDArray[np.float64]
+    value: NDArray[np.float64]
     gpus: NDArray[np.float64]
     left: NDArray[np.float64]
     now: NDArray[np.int64]
@@ -73,7 +75,7 @@ class _Greedy:
     """A heap of (minus gain per GPU, candidate, task): the best step of each task that has one."""
 
     @classmethod
-    def of(cls, tasks: Sequence[TaskCandidates], rows: Sequence[Row]) -> _Greedy:
+    def of(cls, tasks: Sequence[TaskCandidates], rows: Sequence[Constraint]) -> _Greedy:
         first = np.cumsum([0, *(len(each.candidates) for each in tasks)])
         begins = first.tolist()
         shared = [row for row in rows if not row.name.startswith("one:")]
@@ -86,7 +88,7 @@ class _Greedy:
         return cls(
             first,
             takes,
-            np.array([entry.worth for entry in entries]),
+            np.array([entry.value for entry in entries]),
             np.array([float(entry.configuration.gpus) for entry in entries]),
             np.array([row.limit for row in shared]) + 1e-9,
             np.full(len(tasks), -1),
@@ -122,7 +124,7 @@ class _Greedy:
             if begin == end:
                 continue
             had = int(self.now[t])
-            gain = self.worth[begin:end] - (self.worth[had] if had >= 0 else 0.0)
+            gain = self.value[begin:end] - (self.value[had] if had >= 0 else 0.0)
             more = self.gpus[begin:end] - (self.gpus[had] if had >= 0 else 0.0)
             room = self.left + (self.takes[had] if had >= 0 else 0.0)
             fits = (self.takes[begin:end] <= room).all(axis=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from libra_plan.planner.configurations.joint import JointTask
 from libra_plan.planner.optimize.joint import (
@@ -13,13 +14,12 @@ from libra_plan.planner.optimize.joint import (
     shares_now,
     starts_anew,
 )
-from libra_plan.planner.optimize.objective import Candidate
+from libra_plan.planner.optimize.objective import Candidate, cost_per_hour
 from libra_plan.planner.optimize.placement import TaskPlacement
-from libra_plan.planner.optimize.policies.base import Rule
-from libra_plan.planner.optimize.policies.budget import cost_per_hour
+from libra_plan.planner.optimize.policies.base import PlanPolicy
 from libra_plan.planner.optimize.policies.deadlines import slack_of
 from libra_plan.planner.optimize.policies.fair_share import team_shares
-from libra_plan.planner.optimize.solve_stages import Stage
+from libra_plan.planner.optimize.solve_stages import SolveStage
 from libra_plan.planner.plan import (
     Certificate,
     Configuration,
@@ -33,13 +33,13 @@ from libra_plan.planner.plan import (
 )
 from libra_plan.planner.problem import Problem
 
-__all__ = ["plan_of"]
+__all__ = ["build_plan"]
 
 _ROUNDED = 2e-9
 """The LP's bound is rounded up by half of this: all that lies between it and an objective of 0."""
 
 
-def plan_of(problem: Problem, rule: Rule, stages: Sequence[Stage], last: Stage) -> Plan:
+def build_plan(problem: Problem, rule: PlanPolicy, stages: Sequence[SolveStage], last: SolveStage) -> Plan:
     """Put the plan together from all stages; `last` is the one that has placed everything that runs."""
     running = _running(problem, last)
     order = {task.id: number for number, task in enumerate(problem.tasks)}
@@ -52,7 +52,7 @@ def plan_of(problem: Problem, rule: Rule, stages: Sequence[Stage], last: Stage) 
     return Plan(running, tuple(queued), _certificate(problem, rule, stages, running, configurations), joint)
 
 
-def _running(problem: Problem, last: Stage) -> tuple[RunningTask, ...]:
+def _running(problem: Problem, last: SolveStage) -> tuple[RunningTask, ...]:
     found = {}
     for t, c in last.choice.items():
         each = last.search.tasks[t]
@@ -91,7 +91,7 @@ def _running_jointly(
     ]
 
 
-def _joint(last: Stage) -> tuple[JointRun, ...]:
+def _joint(last: SolveStage) -> tuple[JointRun, ...]:
     """List what runs jointly."""
     chosen = [(last.search.tasks[t], c) for t, c in sorted(last.choice.items())]
     return tuple(
@@ -112,8 +112,8 @@ def _moved(problem: Problem, task: str, roles: Sequence[PlacedRole]) -> bool:
 
 def _certificate(
     problem: Problem,
-    rule: Rule,
-    stages: Sequence[Stage],
+    rule: PlanPolicy,
+    stages: Sequence[SolveStage],
     running: Sequence[RunningTask],
     configurations: Sequence[Configuration],
 ) -> Certificate:
@@ -128,6 +128,7 @@ def _certificate(
         abs(each.bound - each.objective) <= max(params.gap * abs(each.objective), _ROUNDED) for each in passes
     )
     floors = first.outcome.floors if first.outcome is not None else {}
+    duals = first.outcome.duals if first.outcome is not None else {}
     return Certificate(
         policy=problem.policy.value,
         status=Status.OPTIMAL if proven else Status.FEASIBLE,
@@ -147,10 +148,11 @@ def _certificate(
         passes=passes,
         deadlines=tuple(_slacks(stages, {each.task: each.moved for each in running})),
         teams=team_shares(first.search, first.choice, floors),
+        duals=tuple(sorted(duals.items())),
     )
 
 
-def _passes(rule: Rule, stage: Stage, *, several: bool) -> list[Pass]:
+def _passes(rule: PlanPolicy, stage: SolveStage, *, several: bool) -> list[Pass]:
     """List what a stage settled; with several, the stage's own objective comes last."""
     passes = [] if stage.outcome is None else list(stage.outcome.passes)
     if not several or not stage.own:
@@ -159,11 +161,12 @@ def _passes(rule: Rule, stage: Stage, *, several: bool) -> list[Pass]:
     objective = rule.objective(stage.search, stage.choice)
     known = [] if stage.outcome is None else list(stage.outcome.bounds.values())
     bound = max(objective, min(known, default=objective))
-    return [*(Pass(f"{name} {each.name}", each.objective, each.bound) for each in passes),
-            Pass(name, objective, bound)]  # fmt: skip
+    duals = () if stage.outcome is None else tuple(sorted(stage.outcome.duals.items()))
+    own = [replace(each, name=f"{name} {each.name}") for each in passes]
+    return [*own, Pass(name, objective, bound, duals)]
 
 
-def _slacks(stages: Sequence[Stage], moved: dict[str, bool]) -> list[DeadlineSlack]:
+def _slacks(stages: Sequence[SolveStage], moved: dict[str, bool]) -> list[DeadlineSlack]:
     found = []
     for stage in stages:
         numbers = {t: moved.get(each.task.id, False) for t, each in enumerate(stage.search.tasks)}

@@ -12,8 +12,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ortools.sat.python import cp_model
-
 from libra_plan.models.topology import Cluster, GpuId, Node
 from libra_plan.planner.optimize.assignment import (
     CpuNeed,
@@ -23,7 +21,7 @@ from libra_plan.planner.optimize.assignment import (
     gpus_of_class,
 )
 from libra_plan.planner.optimize.base import SolveParams
-from libra_plan.planner.optimize.cpsat_watch import run
+from libra_plan.planner.optimize.cpsat import cp_model, run_cpsat
 
 __all__ = ["assign_nodes"]
 
@@ -78,7 +76,7 @@ def assign_nodes(
     solver.parameters.max_deterministic_time = limit_s if start is None else min(limit_s, _IMPROVE_S)
     if not params.deterministic:
         solver.parameters.max_time_in_seconds = limit_s
-    status = run(solver, model, params)
+    status = run_cpsat(solver, model, params)
     if status == cp_model.UNKNOWN and start is None:
         raise UndecidedError
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):

@@ -1,4 +1,4 @@
-"""Look at a running solve from outside, and end it early with the best plan so far."""
+"""Follow a running solve from another thread, and end it early with the best plan so far."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-__all__ = ["Look", "Watch"]
+__all__ = ["Interrupter", "SolveProgress"]
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """What a search knows now: the policy's objective of the best choice, and what bounds it."""
+class SolveProgress:
+    """What a search knows now: the objective of the best choice, and what bounds it."""
 
     objective: float | None
     bound: float | None
 
     @property
     def gap(self) -> float | None:
-        """Give the relative gap; None while one of the two is unknown."""
+        """Return the relative gap, None while one of the two is unknown."""
         if self.objective is None or self.bound is None:
             return None
         return max(0.0, self.bound - self.objective) / max(abs(self.objective), 1e-9)
 
 
-class Watch:
-    """One solve, seen from another thread.
+class Interrupter:
+    """The way to follow one solve from another thread, and to end it early.
 
     A stopped solve returns what it has, as at a time limit. Safe to use from any thread.
 
@@ -40,7 +40,7 @@ class Watch:
     Examples
     --------
     >>> import libra_plan as lp
-    >>> watch = lp.Watch()
+    >>> watch = lp.Interrupter()
     >>> plan = lp.solve("profiles", gpus=8, watch=watch)
     >>> watch.stopped
     False
@@ -50,7 +50,7 @@ class Watch:
         self._lock = threading.Lock()
         self._stop_solver: Callable[[], None] | None = None
         self.stopped = False
-        self.last: Look | None = None
+        self.last: SolveProgress | None = None
 
     def stop(self) -> None:
         """End the solver call that runs now, and all later ones at their start."""
@@ -71,8 +71,8 @@ class Watch:
                 self._stop_solver = None
 
     def report(self, objective: float | None, bound: float | None) -> None:
-        """Note what is known; a value of None keeps the one known before."""
-        before = self.last or Look(None, None)
-        self.last = Look(
+        """Note what is known; None keeps the value known before."""
+        before = self.last or SolveProgress(None, None)
+        self.last = SolveProgress(
             before.objective if objective is None else objective, before.bound if bound is None else bound
         )

@@ -1,7 +1,7 @@
 """Tasks that may run jointly, as further tasks of the master: who excludes whom, and what they are worth.
 
 A joint task is listed after the others. It is worth what its members are worth together, and each of
-its candidates excludes every candidate of its members (`rows.master_rows`).
+its candidates excludes every candidate of its members (`rows.base_constraints`).
 """
 
 from __future__ import annotations

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field, replace
 
 from libra_plan.planner.optimize.assignment import UndecidedError
 from libra_plan.planner.optimize.backends import MasterResult
-from libra_plan.planner.optimize.base import SolveParams, Work
-from libra_plan.planner.optimize.constraints import Choice, Row, cut_row
+from libra_plan.planner.optimize.base import SolveParams, SolverWork
+from libra_plan.planner.optimize.constraints import Choice, Constraint, cut
 from libra_plan.planner.optimize.objective import TaskCandidates
 from libra_plan.planner.optimize.placement import TaskPlacement, place
-from libra_plan.planner.optimize.restricted_master import Focus
+from libra_plan.planner.optimize.restricted_master import Restriction
 from libra_plan.planner.problem import Problem
 
 __all__ = ["Budget", "Placed", "Search"]
@@ -31,11 +31,11 @@ class Budget:
 
     clock: Callable[[], float]
     ends: float
-    work: Work
+    work: SolverWork
     work_ends_s: float
 
     @classmethod
-    def of(cls, seconds: float, clock: Callable[[], float], work: Work) -> Budget:
+    def of(cls, seconds: float, clock: Callable[[], float], work: SolverWork) -> Budget:
         """Start a budget now."""
         return cls(clock, clock() + seconds, work, work.done_s + seconds)
 
@@ -70,14 +70,14 @@ class Placed:
 
 @dataclass(slots=True)
 class Search:
-    """One problem's candidates and rows, and the cuts learned so far."""
+    """One problem's candidates and constraints, and the cuts learned so far."""
 
     problem: Problem
     tasks: Sequence[TaskCandidates]
-    rows: list[Row]
+    constraints: list[Constraint]
     params: SolveParams
     budget: Budget
-    focus: Focus | None = None
+    restriction: Restriction | None = None
     """Given when `tasks` hold only candidates near the best; its bound is that of all."""
     cuts: int = 0
     doubts: int = 0
@@ -127,7 +127,7 @@ class Search:
             return placed
         entries = {t: self.tasks[t].candidates[c] for t, c in choice.items()}
         order = sorted(
-            entries, key=lambda t: (t >= settled, -entries[t].worth / entries[t].configuration.gpus, t)
+            entries, key=lambda t: (t >= settled, -entries[t].value / entries[t].configuration.gpus, t)
         )
         kept: Choice = {}
         for t in order:
@@ -139,7 +139,7 @@ class Search:
         return placed
 
     def until_placed(self, choose: Callable[[], MasterResult]) -> tuple[MasterResult, Placed | None]:
-        """Ask for the best choice, cut it when it cannot be placed, and ask again."""
+        """StageRequest for the best choice, cut it when it cannot be placed, and ask again."""
         while True:
             result = self.believed(choose())
             if result.choice is None:
@@ -152,7 +152,7 @@ class Search:
                 self.doubts += 1
             else:
                 conflict = self._smallest_conflict(result.choice)
-            self.rows.append(cut_row(self.tasks, conflict, self.problem.cluster))
+            self.constraints.append(cut(self.tasks, conflict, self.problem.cluster))
             self.cuts += 1
             if self.ended:
                 return MasterResult(None, result.bound, optimal=False), None

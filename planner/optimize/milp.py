@@ -1,52 +1,61 @@
-"""The master as a mixed-integer program, by HiGHS or CBC through PuLP: a check on CP-SAT.
+"""The master problem by HiGHS or CBC through PuLP: an independent check on CP-SAT.
 
-PuLP 3 and 4 tell outcomes differently, and PuLP 3 calls a time limit "Optimal": what a solver found
-is read from the solver itself (`milp_highs`, `milp_cbc`). The model always *minimises* minus the value,
-because PuLP 3 flips the sign of a maximisation before HiGHS sees it and leaves the bound flipped.
-What comes back is trusted only after its rows have been added up again here.
+The model always *minimises* minus the value, because PuLP 3 flips the sign of a maximisation before HiGHS sees
+it and leaves the bound flipped. What comes back is trusted only after its constraints have been added up
+again here. CBC tells PuLP no bound: where it ended by itself, what it allowed itself as a gap is one, else
+the LP's bound counts.
 """
 
 from __future__ import annotations
 
 import math
+import signal
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import highspy
+import psutil
+import pulp
 
 from libra_plan.errors import InputError, LibraError
 from libra_plan.planner.optimize.backends import MasterResult
 from libra_plan.planner.optimize.base import Backend, SolveParams
-from libra_plan.planner.optimize.constraints import At, Choice, Row
+from libra_plan.planner.optimize.constraints import At, Choice, Constraint
 from libra_plan.planner.optimize.objective import TaskCandidates
 
-if TYPE_CHECKING:
-    from libra_plan.planner.optimize.interrupter import Watch
+__all__ = ["available_backends", "solve_milp"]
 
-__all__ = ["Answer", "Question", "available_backends", "maximise"]
-
-_TRUE_TO = 1e-6  # of a row's largest coefficient: a solver's tolerance, with room
-_BOUND_TRUE_TO = 1e-9  # relative, as in lp.py
+_TRUE_TO = 1e-6  # of a constraint's largest coefficient: a solver's tolerance, with room
+_BOUND_TRUE_TO = 1e-9  # relative, as in lp_bound.py
+_TOLERANCE = 1e-9
 _HALF = 0.5
+_OPTIMAL = 1  # the same number in PuLP 3 (LpSolutionOptimal) and 4 (LpSolveStatus.Optimal)
+_FEASIBLE = 2  # highspy.SolutionStatus.kSolutionStatusFeasible, as a number in HighsInfo
+_ENDED = (highspy.HighsModelStatus.kOptimal, highspy.HighsModelStatus.kInfeasible)
+_POLL_S = 0.02
+_GRACE_S = 5.0  # for CBC to write its answer after the limit; then it is taken to hang (coin-or/pulp 737)
+_EARLY = 0.9  # of the time limit: what took longer may not have ended by itself
+
+_Report = Callable[[float | None, float | None], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """A model ready to be solved: minimise. `report` is told (objective, bound) of the model."""
+class _Model:
+    """A model ready to be solved, with the variable of each candidate; it minimises."""
 
-    model: Any
+    program: Any
     chosen: Mapping[At, Any]
-    gap: float
+    params: SolveParams
     limit_s: float
-    seed: int
-    threads: int
-    hint: Choice | None
-    watch: Watch | None
-    report: Callable[[float | None, float | None], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What a solver says: the candidates it chose (None: nothing found) and the model's lower bound.
+class _Found:
+    """The candidates a solver chose (None: nothing found) and the model's lower bound.
 
     `complete`: it ended by itself, so that finding nothing means that there is nothing.
     """
@@ -61,8 +70,6 @@ def available_backends() -> dict[Backend, str]:
 
     PuLP is asked. PuLP 3 brings a CBC, under a name that is deprecated; PuLP 4 takes the one on PATH.
     """
-    import pulp
-
     ready = pulp.listSolvers(onlyAvailable=True)
     found = {Backend.CP_SAT: ""}
     if "HiGHS" in ready:
@@ -74,9 +81,9 @@ def available_backends() -> dict[Backend, str]:
     return found
 
 
-def maximise(
+def solve_milp(
     tasks: Sequence[TaskCandidates],
-    rows: Sequence[Row],
+    constraints: Sequence[Constraint],
     values: Mapping[At, float],
     params: SolveParams,
     *,
@@ -85,47 +92,28 @@ def maximise(
     known_bound: float | None = None,
     reported: bool = False,
 ) -> MasterResult:
-    """Choose candidates of the largest total value within the rows, as `backends.maximise` says."""
-    program = _program(params)
-    _refuse_non_numbers(rows, values)
-    if any(not row.coefficients and row.limit < 0 for row in rows):
+    """Choose candidates of the largest total value within the constraints, as `backends.maximise` says."""
+    path = _path(params)
+    _refuse_non_numbers(constraints, values)
+    if any(not each.coefficients and each.limit < 0 for each in constraints):
         return MasterResult(None, -math.inf, optimal=True, infeasible=True)
     scale = max((abs(value) for value in values.values()), default=0.0) or 1.0
-    report = params.watch.report if params.watch is not None and reported else _nobody
-    model, chosen = _model(tasks, rows, values, scale)
-    question = Question(
-        model,
-        chosen,
-        params.gap,
-        limit_s,
-        params.seed,
-        params.workers,
-        hint,
-        params.watch,
-        lambda value, bound: report(_back(value, scale), _back(bound, scale)),
-    )
-    return _judged(_solver(params.solver, program)(question), rows, values, scale, params, known_bound)
 
+    def report(value: float | None, bound: float | None) -> None:
+        if params.interrupter is not None and reported:
+            params.interrupter.report(_back(value, scale), _back(bound, scale))
 
-def _nobody(objective: float | None, bound: float | None) -> None:
-    """Tell nobody."""
+    program, chosen = _program(tasks, constraints, values, scale)
+    model = _Model(program, chosen, params, limit_s)
+    found = _by_highs(model, hint, report) if params.solver is Backend.HIGHS else _by_cbc(model, path)
+    return _checked(found, constraints, values, scale, params, known_bound)
 
 
 def _back(value: float | None, scale: float) -> float | None:
     return None if value is None or not math.isfinite(value) else -value * scale
 
 
-def _solver(backend: Backend, program: str) -> Callable[[Question], Answer]:
-    if backend is Backend.HIGHS:
-        from libra_plan.planner.optimize.milp_highs import ask_highs
-
-        return ask_highs
-    from libra_plan.planner.optimize.milp_cbc import ask_cbc
-
-    return lambda question: ask_cbc(question, program)
-
-
-def _program(params: SolveParams) -> str:
+def _path(params: SolveParams) -> str:
     """Find the solver, or say what else could be used."""
     ready = available_backends()
     if params.solver not in ready:
@@ -149,71 +137,194 @@ def _program(params: SolveParams) -> str:
     return ready[params.solver]
 
 
-def _refuse_non_numbers(rows: Sequence[Row], values: Mapping[At, float]) -> None:
+def _refuse_non_numbers(constraints: Sequence[Constraint], values: Mapping[At, float]) -> None:
     """Refuse what is not finite: HiGHS has called a row with NaN optimal (coin-or/pulp 855)."""
-    for row in rows:
-        if not all(map(math.isfinite, (row.limit, *row.coefficients.values()))):
-            raise RuntimeError(f"row {row.name} of the master has a number that is not finite")
+    for each in constraints:
+        if not all(map(math.isfinite, (each.limit, *each.coefficients.values()))):
+            raise RuntimeError(f"constraint {each.name} of the master has a number that is not finite")
     for at, value in values.items():
         if not math.isfinite(value):
             raise RuntimeError(f"the value of candidate {at[1]} of task {at[0]} is not finite: {value}")
 
 
-def _model(
-    tasks: Sequence[TaskCandidates], rows: Sequence[Row], values: Mapping[At, float], scale: float
+def _program(
+    tasks: Sequence[TaskCandidates],
+    constraints: Sequence[Constraint],
+    values: Mapping[At, float],
+    scale: float,
 ) -> tuple[Any, dict[At, Any]]:
-    """Write the model; rows are divided by their largest coefficient, so that tolerances mean something."""
-    import pulp
-
-    model = pulp.LpProblem("master", pulp.LpMinimize)
+    """Write the model; constraints are divided by their largest coefficient, so that tolerances mean something."""
+    program = pulp.LpProblem("master", pulp.LpMinimize)
     chosen = {
-        (t, c): model.add_variable(f"x_{t}_{c}", 0, 1, pulp.LpInteger)
+        (t, c): program.add_variable(f"x_{t}_{c}", 0, 1, pulp.LpInteger)
         for t, each in enumerate(tasks)
         for c in range(len(each.candidates))
     }
-    model += pulp.lpSum(-value / scale * chosen[at] for at, value in values.items())
-    for row in rows:
-        if row.coefficients:
-            unit = _unit(row)
-            terms = pulp.lpSum(k / unit * chosen[at] for at, k in row.coefficients.items())
-            model += terms <= row.limit / unit
-    return model, chosen
+    program += pulp.lpSum(-value / scale * chosen[at] for at, value in values.items())
+    for each in constraints:
+        if each.coefficients:
+            unit = _unit(each)
+            terms = pulp.lpSum(k / unit * chosen[at] for at, k in each.coefficients.items())
+            program += terms <= each.limit / unit
+    return program, chosen
 
 
-def _unit(row: Row) -> float:
-    return max((abs(k) for k in row.coefficients.values()), default=1.0) or 1.0
+def _unit(constraint: Constraint) -> float:
+    return max((abs(k) for k in constraint.coefficients.values()), default=1.0) or 1.0
 
 
-def _judged(
-    answer: Answer,
-    rows: Sequence[Row],
+def _checked(
+    found: _Found,
+    constraints: Sequence[Constraint],
     values: Mapping[At, float],
     scale: float,
     params: SolveParams,
     known_bound: float | None,
 ) -> MasterResult:
     """Believe an answer only as far as it can be checked."""
-    if answer.choice is None:
-        if answer.complete:
+    if found.choice is None:
+        if found.complete:
             return MasterResult(None, -math.inf, optimal=True, infeasible=True)
         return MasterResult(None, math.inf, optimal=False)
-    for row in rows:
-        total = sum(row.coefficients.get(at, 0.0) for at in answer.choice.items())
-        if total > row.limit + _TRUE_TO * _unit(row):
+    for each in constraints:
+        total = sum(each.coefficients.get(at, 0.0) for at in found.choice.items())
+        if total > each.limit + _TRUE_TO * _unit(each):
+            if not found.complete:  # what was left behind when it was stopped is no choice
+                return MasterResult(None, math.inf, optimal=False)
             raise LibraError(
-                f"{params.solver.value} gave a choice that breaks its own rows",
-                got=f"{total:g} in row {row.name}",
-                allowed=f"at most {row.limit:g}",
+                f"{params.solver.value} gave a choice that breaks its own constraints",
+                got=f"{total:g} in {each.name}",
+                allowed=f"at most {each.limit:g}",
                 way_out=f"use --solver {Backend.CP_SAT.value}",
             )
-    value = sum(values.get(at, 0.0) for at in answer.choice.items())
-    bound = -answer.bound * scale if math.isfinite(answer.bound) else math.inf
+    value = sum(values.get(at, 0.0) for at in found.choice.items())
+    bound = -found.bound * scale if math.isfinite(found.bound) else math.inf
     bound = max(value, min(bound, math.inf if known_bound is None else known_bound))
     bound += _BOUND_TRUE_TO * max(1.0, abs(bound)) if math.isfinite(bound) else 0.0
     near = bound - value <= (params.gap + 2 * _BOUND_TRUE_TO) * max(1.0, abs(value))
-    return MasterResult(answer.choice, bound, optimal=near)
+    return MasterResult(found.choice, bound, optimal=near)
 
 
-def choice_of(chosen: Mapping[At, Any]) -> Choice:
+def _choice_of(model: _Model) -> Choice:
     """Read the candidates whose variables are 1 (as a solver's tolerance has it)."""
-    return {t: c for (t, c), x in chosen.items() if x.varValue is not None and x.varValue > _HALF}
+    return {t: c for (t, c), x in model.chosen.items() if x.varValue is not None and x.varValue > _HALF}
+
+
+# ---------------------------------------------------------------- HiGHS
+
+
+class _HintedHighs(pulp.HiGHS):  # type: ignore[misc]
+    """PuLP 3 cannot hand HiGHS a start, PuLP 4 can: this does it for both."""
+
+    start: dict[str, float] | None = None
+
+    def callSolver(self, lp: Any) -> None:  # PuLP's name for it
+        if self.start is not None:
+            # PuLP 3 sorts the variables by name; 4 gives HiGHS those it lists here
+            order = lp.exported_variables() if hasattr(lp, "exported_variables") else lp.variables()
+            # a question without values gets a variable of PuLP's own
+            values = [self.start.get(variable.name, 0.0) for variable in order]
+            lp.solverModel.setSolution(len(values), list(range(len(values))), values)
+        lp.solverModel.run()
+
+
+def _by_highs(model: _Model, hint: Choice | None, report: _Report) -> _Found:
+    """Solve with HiGHS in this process; objective and bound are reported as they improve."""
+
+    def look(kind: object, message: str, out: Any, into: Any, data: object) -> None:
+        report(out.mip_primal_bound, out.mip_dual_bound)
+        if model.params.stopped:
+            into.user_interrupt = True
+
+    solver = _HintedHighs(
+        msg=False,
+        output_flag=False,  # PuLP 4's `msg` lets a banner through
+        gapRel=model.params.gap,
+        gapAbs=_TOLERANCE,
+        timeLimit=model.limit_s,
+        threads=max(1, model.params.workers),
+        callbackTuple=(look, None),
+        callbacksToActivate=[highspy.cb.HighsCallbackType.kCallbackMipInterrupt],
+        random_seed=model.params.seed,
+        mip_feasibility_tolerance=_TOLERANCE,
+        primal_feasibility_tolerance=_TOLERANCE,
+    )
+    if hint is not None:
+        solver.start = {x.name: float(hint.get(t) == c) for (t, c), x in model.chosen.items()}
+    model.program.solve(solver)
+    highs = model.program.solverModel
+    info = highs.getInfo()
+    choice = _choice_of(model) if info.primal_solution_status == _FEASIBLE else None
+    bound = info.mip_dual_bound
+    return _Found(choice, bound if math.isfinite(bound) else -math.inf, highs.getModelStatus() in _ENDED)
+
+
+# ---------------------------------------------------------------- CBC
+
+
+def _by_cbc(model: _Model, path: str) -> _Found:
+    """Solve with CBC as a child process on one thread; several are what has hung.
+
+    PuLP 3 calls a time limit "Optimal", and PuLP 4 "Infeasible" when CBC ran out of time before it had looked: what
+    it says counts only if time was left.
+    """
+    with TemporaryDirectory(prefix="libra-plan-cbc-") as folder:
+        solver = pulp.COIN_CMD(
+            path=path,
+            msg=False,
+            gapRel=model.params.gap,
+            gapAbs=_TOLERANCE,
+            timeLimit=model.limit_s,
+            options=[f"randomCbcSeed {model.params.seed}"],
+        )
+        solver.tmpDir = folder  # its command line then names the folder, which nothing else does
+        optimal, waited_s = _watched(model, solver, folder)
+    complete = waited_s < _EARLY * model.limit_s
+    read = all(x.varValue is not None for x in model.chosen.values())
+    if optimal is None or not read or (complete and not optimal):
+        return _Found(None, -math.inf, complete=complete and optimal is not None)
+    choice = _choice_of(model)
+    objective = float(pulp.value(model.program.objective) or 0.0)
+    bound = objective - model.params.gap * abs(objective) - _TOLERANCE if complete and optimal else -math.inf
+    return _Found(choice, bound, complete)
+
+
+def _watched(model: _Model, solver: object, folder: str) -> tuple[bool | None, float]:
+    """Run CBC in a thread; end the child when somebody asks, and kill it when it does not end.
+
+    Returns whether CBC says that it ended with an optimum, None where it crashed or was killed, and the seconds
+    it took; those of a run that was stopped are the whole limit.
+    """
+    failures: list[BaseException] = []
+    outcomes: list[bool] = []
+
+    def work() -> None:
+        try:
+            ended = model.program.solve(solver)
+            outcome = model.program.sol_status if hasattr(model.program, "sol_status") else ended.status
+            outcomes.append(outcome == _OPTIMAL)
+        except BaseException as failure:
+            failures.append(failure)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    waited_s, asked = 0.0, False
+    while thread.is_alive():
+        thread.join(_POLL_S)
+        waited_s += _POLL_S
+        if not asked and model.params.stopped:
+            asked, waited_s = True, model.limit_s
+            _signal(folder, signal.SIGINT)  # it then writes the best it has
+        if waited_s > model.limit_s + _GRACE_S:
+            _signal(folder, signal.SIGKILL)
+    unexpected = [failure for failure in failures if not isinstance(failure, pulp.PulpSolverError)]
+    if unexpected:
+        raise unexpected[0]
+    return (outcomes[0] if outcomes else None), waited_s
+
+
+def _signal(folder: str, number: int) -> None:
+    for child in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            if any(word.startswith(folder) for word in child.cmdline()):
+                child.send_signal(number)

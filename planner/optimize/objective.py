@@ -1,7 +1,7 @@
 """What a configuration is worth: throughput against the task's weighted fair share, less switching.
 
 normalised = throughput ÷ throughput of the task alone on its weighted fair share of the GPUs
-worth      = weight · normalised · (1 − restart_s ÷ horizon_s when the task's placement changes)
+value      = weight · normalised · (1 − restart_s ÷ horizon_s when the task's placement changes)
 
 What is kept of a task that moves is at least `LEAST_KEPT`: one whose GPUs are gone starts again.
 
@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from libra_plan.models.topology import Cluster, GpuId
 from libra_plan.planner.configurations import ConfigurationTable, configurations_of
@@ -28,17 +29,47 @@ from libra_plan.planner.plan import Configuration
 from libra_plan.planner.problem import LEAST_KEPT, IncumbentTask, Problem, Role, Task
 
 __all__ = [
+    "At",
     "Candidate",
+    "Choice",
     "PricedTask",
     "TaskCandidates",
     "candidates_of",
-    "fair_share_gpus",
+    "cost_per_hour",
+    "fair_share_rate",
     "host_of_held",
     "hosts_may_bind",
+    "plan_value",
     "priced_tasks",
-    "reference_steps_per_s",
+    "throughputs",
     "urgency",
+    "values_of",
 ]
+
+At = tuple[int, int]
+"""(task number, candidate number)."""
+
+Choice = dict[int, int]
+"""Task number -> candidate number, running tasks only."""
+
+
+def values_of(tasks: Sequence[TaskCandidates]) -> dict[At, float]:
+    """Map every candidate to its value."""
+    return {(t, c): entry.value for t, each in enumerate(tasks) for c, entry in enumerate(each.candidates)}
+
+
+def plan_value(tasks: Sequence[TaskCandidates], choice: Choice) -> float:
+    """Return the sum of the values of what is chosen."""
+    return sum(tasks[t].candidates[c].value for t, c in choice.items())
+
+
+def throughputs(tasks: Sequence[TaskCandidates], choice: Choice) -> list[float]:
+    """List the normalised throughput of every task that can run, lowest first; a waiting task has 0."""
+    return sorted(
+        each.candidates[choice[t]].normalised if t in choice else 0.0
+        for t, each in enumerate(tasks)
+        if each.candidates
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +81,7 @@ class Candidate:
 
     configuration: Configuration
     normalised: float
-    worth: float
+    value: float
     held: IncumbentTask | None = None
     held_gpus: tuple[tuple[str, int, str], ...] = ()
     held_host: tuple[float, float] = (0.0, 0.0)
@@ -96,22 +127,15 @@ class TaskCandidates:
     """Numbers of the tasks that run jointly in its candidates; empty for a task on its own."""
 
 
-def fair_share_gpus(problem: Problem, task: Task) -> float:
-    """Give the task's weighted fair share of the cluster, GPUs."""
-    weights = sum(each.weight for each in problem.tasks)
-    return len(problem.cluster.gpus) * task.weight / weights
-
-
-def urgency(problem: Problem, task: Task) -> float:
-    """Give the weight with what waiting adds; a running task has not waited."""
-    runs = any(held.task == task.id for held in problem.running)
-    if problem.aging_s is None or runs:
+def urgency(problem: Problem, task: Task, *, running: bool) -> float:
+    """Return the weight with what waiting adds; a running task has not waited."""
+    if problem.aging_s is None or running:
         return task.weight
     return task.weight * (1.0 + task.waited_s / problem.aging_s)
 
 
-def reference_steps_per_s(configurations: ConfigurationTable, share: float) -> float | None:
-    """Give the best throughput on a fair share, steps/s; None when the task has no configuration.
+def fair_share_rate(configurations: ConfigurationTable, share: float) -> float | None:
+    """Return the best throughput on a fair share, steps/s; None when the task has no configuration.
 
     A task that does not run on its share at all is held against the smallest number of GPUs it
     runs on, scaled down to the share.
@@ -160,6 +184,19 @@ class PricedTask:
             self.task, found, self.reference, self.table.dropped, self.running, exact, self.members
         )
 
+    @property
+    def value_per_throughput(self) -> float:
+        """Return the value of a normalised throughput of 1 that is reached after a move."""
+        return self.urgency * self.stay
+
+    @property
+    def values(self) -> NDArray[np.float64]:
+        """Return the value of every configuration, then of the placements that it may keep."""
+        if self.reference is None:
+            return np.zeros(0)
+        moved = self.value_per_throughput / self.table.seconds / self.reference
+        return np.concatenate((moved, [entry.value for entry in self.held]))
+
     def _candidate(self, number: int) -> Candidate:
         kept = number - len(self.table)
         return self.held[kept] if kept >= 0 else self._moved(number)
@@ -167,7 +204,7 @@ class PricedTask:
     def _moved(self, number: int) -> Candidate:
         configuration = self.table.configuration(number)
         normalised = configuration.steps_per_s / (self.reference or 1.0)
-        return Candidate(configuration, normalised, self.urgency * normalised * self.stay)
+        return Candidate(configuration, normalised, self.value_per_throughput * normalised)
 
 
 def priced_tasks(
@@ -188,28 +225,29 @@ def priced_tasks(
     priced = []
     wanted = None if among is None else set(among)
     rooms = known.rooms(problem.cluster)
+    gpus_per_weight = len(shares_of.cluster.gpus) / sum(task.weight for task in shares_of.tasks)
     for task in problem.tasks:
         if wanted is not None and task.id not in wanted:
             continue
         configurations = known.of(task, problem.cluster, hosts_bind=bind)
-        share = fair_share_gpus(shares_of, task)
+        share = gpus_per_weight * task.weight
         reference = None
         if shares_of is not problem:
             there = shares_of.task_of.get(task.id, task)
             configurations_there = known.of(there, shares_of.cluster, hosts_bind=bind)
-            reference = reference_steps_per_s(configurations_there, share)
+            reference = fair_share_rate(configurations_there, share)
         if reference is None:  # a task that cannot run there is held against itself
-            reference = reference_steps_per_s(configurations, share)
+            reference = fair_share_rate(configurations, share)
         held = held_tasks.get(task.id)
         stay = 1.0 if held is None else max(LEAST_KEPT, 1.0 - task.restart_s / problem.horizon_s)
         kept = () if shares_now(problem, task.id) else _kept(problem, task, held, reference, rooms)
-        weight = urgency(problem, task)
+        weight = urgency(problem, task, running=held is not None)
         priced.append(PricedTask(task, configurations, reference, kept, stay, held is not None, weight))
     return priced + _priced_jointly(problem, priced, bind)
 
 
 def _priced_jointly(problem: Problem, priced: Sequence[PricedTask], bind: bool) -> list[PricedTask]:
-    """Price the tasks that may run jointly: their steps take equally long, so their worths add up.
+    """Price the tasks that may run jointly: their steps take equally long, so their values_of add up.
 
     One step per second is worth Σ urgency · stay ÷ reference of the members.
     """
@@ -226,7 +264,7 @@ def _priced_jointly(problem: Problem, priced: Sequence[PricedTask], bind: bool) 
         kept_per_step = sum(each.task.weight / reference for each, reference in known)
         held = held_jointly(problem, joint)
         kept = [
-            replace(entry, worth=entry.normalised)
+            replace(entry, value=entry.normalised)
             for entry in _kept(problem, joint, held, 1.0 / kept_per_step, capacities(problem.cluster))
         ]
         running = any(each.running for each, _ in known)
@@ -262,10 +300,11 @@ def hosts_may_bind(problem: Problem) -> bool:
     cores = max((sum(role.cpu_cores_per_gpu for role in task.gpu_roles) for task in problem.tasks), default=0)
     host_mib = max((sum(map(_most_host_mib, task.gpu_roles)) for task in problem.tasks), default=0)
     workers = [role for task in problem.tasks for role in task.roles if not role.on_gpu]
+    workers_cores = sum(role.cpu_cores for role in workers)
+    workers_mib = sum(role.host_memory_mib for role in workers)
     return any(
-        cores * len(node.gpus) + sum(role.cpu_cores for role in workers) > (node.cpu_cores or 0.0)
-        or host_mib * len(node.gpus) + sum(role.host_memory_mib for role in workers)
-        > (node.host_memory_mib or 0.0)
+        cores * len(node.gpus) + workers_cores > (node.cpu_cores or 0.0)
+        or host_mib * len(node.gpus) + workers_mib > (node.host_memory_mib or 0.0)
         for node in problem.cluster
     )
 
@@ -299,3 +338,15 @@ def host_of_held(configuration: Configuration, held: IncumbentTask) -> dict[GpuI
             each = (need.cpu_cores_per_gpu, need.host_memory_mib_per_gpu)
             found.update(dict.fromkeys(gpus[name], each))
     return found
+
+
+def cost_per_hour(cluster: Cluster, configurations: Iterable[Configuration]) -> float | None:
+    """Add up the price of all GPUs that configurations hold; None when one of their classes has no price."""
+    prices = dict(cluster.price_per_gpu_hour)
+    total = 0.0
+    for configuration in configurations:
+        for gpu_class, size, number in configuration.blocks:
+            if gpu_class not in prices:
+                return None
+            total += prices[gpu_class] * size * number
+    return total

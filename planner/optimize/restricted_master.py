@@ -1,163 +1,475 @@
-"""Many configurations, few that matter: configuration generation finds the best choice, a bound, and what is near it.
+"""The choice among very many configurations: LP prices over all of them, HiGHS over those near the best.
 
-The master, placement, cuts and the fewest-moves pass then work on those few. The bound is that of
-all configurations (`colgen`: prices for every row, and no configuration of any task beats them), so it holds for
-the whole problem.
+The prices bound every choice (`lp_bound`). A configuration that loses more against them than the best
+choice known is below that bound is part of no better choice, so few are left to choose from: first those
+that lose next to nothing, in windows that grow, and at last all that could be part of a better choice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from libra_plan.models.topology import Cluster
 from libra_plan.planner.configurations.capacity import ClassCapacity, capacities
 from libra_plan.planner.configurations.needs import gpus_at_least
-from libra_plan.planner.optimize.colgen.oracle import Found
-from libra_plan.planner.optimize.colgen.resources import Resources
-from libra_plan.planner.optimize.colgen.search import Limits, Progress, optimise, stays
-from libra_plan.planner.optimize.colgen.table import TableOracle
-from libra_plan.planner.optimize.objective import PricedTask
+from libra_plan.planner.optimize.backends import MasterResult
+from libra_plan.planner.optimize.base import SolveParams
+from libra_plan.planner.optimize.constraints import At, Choice, Constraint
+from libra_plan.planner.optimize.lp_bound import (
+    INFEASIBLE,
+    OPTIMAL,
+    SAFETY,
+    TOLERANCE,
+    Floats,
+    Ints,
+    LpRelaxation,
+    Master,
+    begin_with,
+    duals_of,
+    highs_model,
+    largest,
+    master_of,
+    relax,
+    run,
+)
+from libra_plan.planner.optimize.objective import PricedTask, TaskCandidates
 
-__all__ = ["Focus", "focus", "market", "running_stays"]
+__all__ = [
+    "Effort",
+    "Restriction",
+    "Selection",
+    "master_of_priced",
+    "no_report",
+    "restrict",
+    "select",
+    "solve_restricted",
+]
 
-Floats = NDArray[np.float64]
-
+_WINDOWS = (0.25, 1.0, 4.0)  # times the gap wanted: what configurations of a first choice may lose
+_LEAST_GAP = 1e-4  # what the windows are reckoned from, where no gap is wanted
+_PART = 0.4  # of the time left, for a choice among few
+_FEASIBLE = 2  # highspy.SolutionStatus.kSolutionStatusFeasible, as a number in HighsInfo
 _NEAR = 12  # configurations kept per task beside the chosen one
+_TRIED = 64  # configurations of a task that rounding looks at
+_NODES_PER_S = 200  # nodes of branch and bound that count as a deterministic second
+_WHOLE = 1.0 - 1e-6
+_HALF = 0.5
+
+
+def no_report(objective: float | None, bound: float | None) -> None:
+    """Tell nobody."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How hard to try: until the relative gap, for so many seconds, unless somebody stops it.
+
+    `deterministic` seconds count nodes of branch and bound instead of time. `report` is told objective and bound.
+    """
+
+    gap: float
+    limit_s: float = math.inf
+    seed: int = 0
+    deterministic: bool = False
+    stopped: Callable[[], bool] = lambda: False
+    report: Callable[[float | None, float | None], None] = no_report
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The best configurations found (None: none yet), what they are worth, and what no choice exceeds.
+
+    `bound` is lower than that of the relaxation where branch and bound has proven more. `spent_s` counts
+    deterministic seconds where those were asked for.
+    """
+
+    chosen: Ints | None
+    value: float
+    bound: float
+    relaxation: LpRelaxation
+    infeasible: bool = False
+    spent_s: float = 0.0
+
+
+def select(
+    master: Master,
+    effort: Effort,
+    start: Ints | None = None,
+    *,
+    relaxation: LpRelaxation | None = None,
+    any_will_do: bool = False,
+) -> Selection:
+    """Choose at most one configuration of each task, of the largest total value.
+
+    `start` is a choice known before. With `any_will_do` the first choice that keeps the constraints is enough.
+    """
+    if relaxation is None:
+        seconds = math.inf if effort.deterministic else effort.limit_s
+        relaxation = relax(master, seconds, effort.seed, effort.stopped)
+    search = _Search(master, effort, relaxation)
+    if start is not None:
+        search.take(start)
+    return search.result(infeasible=search.choose(any_will_do=any_will_do))
+
+
+class _Search:
+    """One question, and what is known of its answer so far."""
+
+    def __init__(self, master: Master, effort: Effort, relaxation: LpRelaxation) -> None:
+        self.master, self.effort = master, effort
+        self.relaxation = relaxation
+        self.left_s = effort.limit_s
+        self.chosen: Ints | None = None
+        self.value = -math.inf
+        self.bound = math.inf
+
+    def result(self, *, infeasible: bool) -> Selection:
+        """Return what is known."""
+        bound = max(self.value, self.bound)
+        spent_s = self.effort.limit_s - self.left_s if self.effort.deterministic else 0.0
+        return Selection(self.chosen, self.value, bound, self.relaxation, infeasible, spent_s)
+
+    @property
+    def wanted(self) -> float:
+        """Return the gap that is wanted, as a value."""
+        scale = abs(self.bound) if math.isfinite(self.bound) else 1.0
+        return max(self.effort.gap * scale, 4 * SAFETY * max(1.0, scale))
+
+    @property
+    def near(self) -> bool:
+        """Whether the best choice is as near to the bound as wanted."""
+        return self.bound - self.value <= self.wanted
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more is to be tried."""
+        return self.near or self.left_s <= 0.0 or self.effort.stopped()
+
+    def choose(self, *, any_will_do: bool) -> bool:
+        """Search; return True when it is proven that nothing can be chosen."""
+        if self.relaxation.infeasible:
+            return self.chosen is None  # else it is a matter of tolerances
+        self.bound = self.relaxation.bound
+        self.effort.report(None, self.bound)
+        if self.near:
+            return False
+        self.loss = self.master.loss(self.relaxation.prices)
+        self.take(_rounded(self.master, self.relaxation.fraction, self.loss))
+        unit = max(self.effort.gap, _LEAST_GAP) * max(abs(self.bound), TOLERANCE)
+        before = 0
+        for window in (*(share * unit for share in _WINDOWS), math.inf):
+            if self.ended or (any_will_do and self.chosen is not None):
+                return False
+            last = math.isinf(window)
+            offered = self._offered(min(window, self.bound - self.value))
+            if not last and len(offered) == before:
+                continue
+            before = len(offered)
+            bound, complete = self._branch(offered, self.left_s * (1.0 if last else _PART), any_will_do)
+            if last and complete and self.chosen is None:
+                return True
+            if last:
+                self.bound = min(self.bound, max(self.value, bound))
+        return False
+
+    def _offered(self, window: float) -> Ints:
+        """List the configurations that lose no more than a window, those of the LP, and those chosen."""
+        offered = np.flatnonzero((self.loss <= window) | (self.relaxation.fraction > TOLERANCE))
+        return offered if self.chosen is None else np.union1d(offered, self.chosen)
+
+    def _seconds(self, limit_s: float) -> float:
+        return math.inf if self.effort.deterministic else limit_s
+
+    def _branch(self, offered: Ints, limit_s: float, any_will_do: bool) -> tuple[float, bool]:
+        """Let HiGHS choose among some configurations; return its bound over them, and whether it ended."""
+        unit = largest(self.master.value)
+        model = highs_model(self.master, offered, self.effort.seed, integer=True)
+        model.setOptionValue("mip_rel_gap", _HALF * self.effort.gap)
+        model.setOptionValue("mip_abs_gap", TOLERANCE)
+        if any_will_do:
+            model.setOptionValue("mip_max_improving_sols", 1)
+        if self.effort.deterministic and math.isfinite(limit_s):
+            model.setOptionValue("mip_max_nodes", max(1, int(_NODES_PER_S * limit_s)))
+        if self.chosen is not None:
+            begin_with(model, np.isin(offered, self.chosen).astype(np.float64))
+        enough = (self.bound - _HALF * self.wanted) / unit
+        model.cbMipInterrupt.subscribe(
+            lambda event: (
+                event.interrupt()
+                if self.effort.stopped() or event.data_out.mip_primal_bound >= enough
+                else None
+            )
+        )
+        seconds = run(model, self._seconds(limit_s))
+        info = model.getInfo()
+        self.left_s -= info.mip_node_count / _NODES_PER_S if self.effort.deterministic else seconds
+        if info.primal_solution_status == _FEASIBLE:
+            self.take(offered[np.asarray(model.getSolution().col_value) > _HALF])
+        bound = float(info.mip_dual_bound)
+        bound = (bound + TOLERANCE * max(1.0, abs(bound))) * unit if math.isfinite(bound) else math.inf
+        return bound, model.getModelStatus() in (OPTIMAL, *INFEASIBLE)
+
+    def take(self, numbers: Ints) -> None:
+        """Take a choice if it is the best so far and keeps every constraint, as added up here."""
+        value = float(self.master.value[numbers].sum())
+        if value > self.value and self.master.keeps(numbers):
+            self.chosen, self.value = numbers, value
+            self.effort.report(value, None)
+
+
+def _rounded(master: Master, fraction: Floats, loss: Floats) -> Ints:
+    """Keep what the LP chose whole, and give every other task the configuration that loses least and fits.
+
+    Constraints that demand something (a limit below 0) are left to chance: whoever takes the choice checks
+    all of them.
+    """
+    chosen = np.flatnonzero(fraction > _WHOLE).tolist()
+    room = np.where(master.limit >= 0, master.limit + master.tolerance, np.inf)
+    room = room - master.taken(np.array(chosen, dtype=np.int64))
+    tasks = np.arange(len(master.first) - 1)
+    for t in np.setdiff1d(tasks, master.task[chosen]).tolist():
+        begin, end = int(master.first[t]), int(master.first[t + 1])
+        order = np.argsort(loss[begin:end], kind="stable")[:_TRIED]
+        takes = master.demand(begin, end)[order]
+        fits = np.flatnonzero((takes <= room).all(axis=1))
+        if len(fits):
+            chosen.append(begin + int(order[fits[0]]))
+            room = room - takes[fits[0]]
+    return np.array(sorted(chosen), dtype=np.int64)
+
+
+# ---------------------------------------------------------------- for the master's tasks and constraints
+
+
+def solve_restricted(
+    tasks: Sequence[TaskCandidates],
+    constraints: Sequence[Constraint],
+    values: Mapping[At, float],
+    params: SolveParams,
+    *,
+    limit_s: float,
+    hint: Choice | None = None,
+    known_bound: float | None = None,
+    reported: bool = False,
+) -> MasterResult:
+    """Choose candidates of the largest total value within the constraints, as `backends.maximise` says."""
+    master = master_of(tasks, constraints, values)
+    if not values:  # any choice is as good as another, and small candidates are found sooner
+        master = replace(master, value=-_used(master))
+    report = params.interrupter.report if params.interrupter is not None and reported else no_report
+    effort = Effort(params.gap, limit_s, params.seed, params.deterministic, lambda: params.stopped, report)
+    found = select(master, effort, master.number(hint) if hint else None, any_will_do=not values)
+    if params.work is not None:
+        params.work.done_s += found.spent_s
+    if found.infeasible:
+        return MasterResult(None, -math.inf, optimal=True, infeasible=True)
+    if not values:
+        choice = None if found.chosen is None else master.choice(found.chosen)
+        return MasterResult(choice, 0.0 if choice is not None else math.inf, optimal=choice is not None)
+    bound = max(found.value, min(found.bound, math.inf if known_bound is None else known_bound))
+    if found.chosen is None:
+        return MasterResult(None, bound, optimal=False)
+    near = bound - found.value <= params.gap * max(1e-9, abs(found.value)) + 4 * SAFETY * max(1.0, abs(bound))
+    return MasterResult(master.choice(found.chosen), bound, optimal=near)
+
+
+def _used(master: Master) -> Floats:
+    """Return how much of all constraints each candidate uses, each as a part of its limit."""
+    gives_room = master.limit[master.row] > 0
+    part = np.where(
+        gives_room, np.maximum(master.amount, 0.0) / np.maximum(master.limit[master.row], 1e-9), 0.0
+    )
+    return np.bincount(master.column, part, minlength=len(master.value)).astype(np.float64)
+
+
+# ---------------------------------------------------------------- over all configurations of priced tasks
 
 
 @dataclass(frozen=True, slots=True)
-class Focus:
-    """Per task the numbers of the configurations worth looking at, the chosen one first, and the bound."""
+class Restriction:
+    """The configurations of each task worth looking at, the chosen one first, and the proof over all of them.
+
+    `numbers` are those of `PricedTask.candidates`; `duals` prove `lp_bound`, and `bound` may be lower.
+    `stays`: the choice is the running plan, which is near enough to the bound.
+    """
 
     numbers: tuple[tuple[int, ...], ...]
-    chosen: dict[int, int]
+    chosen: frozenset[int]
     bound: float
-    stays: bool = False
-    """The choice is the running plan, which is near enough to the bound."""
+    lp_bound: float
+    duals: dict[str, float]
+    stays: bool
+
+    @property
+    def choice(self) -> Choice:
+        """Return the choice, by the candidates that are built of `numbers`."""
+        return dict.fromkeys(sorted(self.chosen), 0)
 
 
-def running_stays(
+def restrict(
     priced: Sequence[PricedTask],
     cluster: Cluster,
-    limits: Limits,
+    effort: Effort,
     *,
-    stop: Callable[[], bool],
-    clock: Callable[[], float],
-) -> Focus | None:
-    """Keep the running plan, all of it, if no choice over all configurations is worth more than `limits` allow.
+    kept_gap: float | None = None,
+    only_running: bool = False,
+) -> Restriction | None:
+    """Choose over all configurations, and keep those of each task that are best at the LP's prices.
 
-    Cheap next to a solve: no other choice is made, nothing but prices is looked for.
+    The running plan is the first choice. With a `kept_gap` it stays where it is within that, or within the gap,
+    of the bound; with `only_running` there is no other answer.
     """
-    if any(each.running and not each.held for each in priced):
+    master = master_of_priced(priced, cluster)
+    running = None if any(each.running and not each.held for each in priced) else _running(priced, master)
+    if only_running and running is None:
         return None
-    resources, oracles = market(priced, cluster)
-    answer = stays(resources, oracles, limits, _kept(priced, oracles), stop=stop, clock=clock)
-    if answer is None:
+    relaxation = relax(master, effort.limit_s, effort.seed, effort.stopped)
+    if running is not None and kept_gap is not None and master.keeps(running):
+        value = float(master.value[running].sum())
+        near = max(effort.gap, kept_gap) * max(abs(value), TOLERANCE)
+        if relaxation.bound - value <= near:
+            return _restriction(master, priced, running, relaxation, relaxation.bound, stays=True)
+    if only_running:
         return None
-    chosen = {each.task: _number(each.handle) for each in answer.chosen}
-    numbers = tuple(_near(oracle, answer.prices, chosen.get(t)) for t, oracle in enumerate(oracles))
-    return Focus(numbers, chosen, answer.bound, stays=True)
+    found = select(master, effort, running, relaxation=relaxation)
+    chosen = np.zeros(0, dtype=np.int64) if found.chosen is None else found.chosen
+    return _restriction(master, priced, chosen, relaxation, found.bound, stays=False)
 
 
-def _kept(priced: Sequence[PricedTask], oracles: Sequence[TableOracle]) -> list[tuple[int, Found]]:
-    """List the best way of every running task to stay on its GPUs."""
+def _running(priced: Sequence[PricedTask], master: Master) -> Ints | None:
+    """Return the best placement that every running task may keep; None when nothing runs."""
     found = []
-    for t, (each, oracle) in enumerate(zip(priced, oracles, strict=True)):
-        if each.held:
-            best = len(each.table) + int(np.argmax(oracle.values[len(each.table) :]))
-            found.append((t, Found(float(oracle.values[best]), oracle.demand(best), best, 0.0)))
-    return found
+    for t, each in enumerate(priced):
+        if each.held and len(each):
+            begin, end = int(master.first[t]) + len(each.table), int(master.first[t + 1])
+            found.append(begin + int(np.argmax(master.value[begin:end])))
+    return np.array(found, dtype=np.int64) if found else None
 
 
-def focus(
+def _restriction(
+    master: Master,
     priced: Sequence[PricedTask],
-    cluster: Cluster,
-    limits: Limits,
+    chosen: Ints,
+    relaxation: LpRelaxation,
+    bound: float,
     *,
-    progress: Progress | None = None,
-    stop: Callable[[], bool] = lambda: False,
-    clock: Callable[[], float],
-) -> Focus:
-    """Solve the choice over all configurations and keep the best configurations of each task at its prices.
-
-    Held placements are configurations too, numbered after the others. Always answers; at the time limit
-    the bound is what has been proven by then.
-    """
-    resources, oracles = market(priced, cluster)
-    running = [] if any(each.running and not each.held for each in priced) else _kept(priced, oracles)
-    answer = optimise(resources, oracles, limits, running=running, progress=progress, stop=stop, clock=clock)
-    chosen = {each.task: _number(each.handle) for each in answer.chosen}
-    numbers = tuple(_near(oracle, answer.prices, chosen.get(t)) for t, oracle in enumerate(oracles))
-    # stopped before any prices were known: nobody does better than all with their best configurations
-    most = sum(float(oracle.values.max(initial=0.0)) for oracle in oracles)
-    return Focus(numbers, chosen, min(answer.bound, most * (1 + 1e-9)))
+    stays: bool,
+) -> Restriction:
+    loss = master.loss(relaxation.prices)
+    choice = master.choice(chosen)
+    numbers = tuple(
+        _near(each, loss[master.first[t] : master.first[t + 1]], choice.get(t))
+        for t, each in enumerate(priced)
+    )
+    return Restriction(
+        numbers, frozenset(choice), bound, relaxation.bound, duals_of(master, relaxation.prices), stays
+    )
 
 
-def market(priced: Sequence[PricedTask], cluster: Cluster) -> tuple[Resources, list[TableOracle]]:
-    """Give what the cluster has, row by row, and what each task's configurations take of it and are worth.
+def _near(each: PricedTask, loss: Floats, chosen: int | None) -> tuple[int, ...]:
+    """List the chosen configuration, the smallest, and those that lose least."""
+    if not len(loss):
+        return ()
+    most = min(_NEAR, len(loss))
+    near = np.argpartition(loss, most - 1)[:most]
+    near = near[np.argsort(loss[near], kind="stable")]
+    moved = each.table.gpus
+    smallest = [int(np.argmin(moved))] if len(moved) else []
+    first = [chosen] if chosen is not None else []
+    return tuple(dict.fromkeys([*first, *smallest, *near.tolist()]))
 
-    Configurations come in the order of the table, the placements a task may keep after them.
+
+def master_of_priced(priced: Sequence[PricedTask], cluster: Cluster) -> Master:
+    """Write what the cluster has, and what every configuration takes of it and is worth, as arrays.
+
+    Configurations come in the order of each table, the placements that a task may keep after them.
     """
     rooms = capacities(cluster)
     kinds = _kinds(priced, rooms)
-    demands: dict[int, Floats] = {}
-    oracles = []
+    names = (*(f"gpus:{name}:{size}" for name, size in kinds), "cpu-cores", "host-memory")
+    limit = np.array(
+        [
+            *(float(size * rooms[name].rooms(size)) for name, size in kinds),
+            sum(node.cpu_cores or 0.0 for node in cluster),
+            sum(node.host_memory_mib or 0.0 for node in cluster),
+        ]
+    )
+    known: dict[int, Floats] = {}  # alike tasks share their drafts
+    values: list[Floats] = []
+    parts: list[tuple[Ints, Ints, Floats]] = []
+    first = [0]
     for each in priced:
-        key = id(each.table.drafts)  # identical tasks share their drafts
-        if key not in demands:
-            demands[key] = _demands(each, kinds, rooms)
-        oracles.append(_oracle(each, demands[key], kinds, rooms))
-    names = (*(f"{name}:{size}" for name, size in kinds), "cpu-cores", "host-memory")
-    room = [float(size * rooms[name].rooms(size)) for name, size in kinds]
-    room += [sum(node.cpu_cores or 0.0 for node in cluster), sum(n.host_memory_mib or 0.0 for n in cluster)]
-    return Resources(names, np.array(room), np.zeros((0, len(names)))), oracles
+        if len(each):
+            key = id(each.table.drafts)
+            if key not in known:
+                known[key] = _demands(each, kinds, rooms)
+            demand = _with_held(each, known[key], kinds, rooms)
+            column, row = np.nonzero(demand)
+            parts.append((column + first[-1], row, demand[column, row]))
+            values.append(each.values)
+        first.append(first[-1] + len(each))
+    empty = (np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0))
+    column, row, amount = (np.concatenate(each) for each in zip(*(parts or [empty]), strict=True))
+    value = np.concatenate(values) if values else np.zeros(0)
+    return Master(names, limit, value, np.array(first), row, column, amount)
 
 
-def _number(handle: object) -> int:
-    assert isinstance(handle, int)
-    return handle
+def _kinds(priced: Sequence[PricedTask], rooms: Mapping[str, ClassCapacity]) -> list[tuple[str, int]]:
+    """List the classes and sizes of blocks that need a constraint: those tighter than that of a smaller size."""
+    tables = {id(each.table.drafts): each.table for each in priced}
+    used = {block[:2] for table in tables.values() for draft in table.drafts for block in draft.blocks}
+    found: list[tuple[str, int]] = []
+    for name, capacity in rooms.items():
+        least = math.inf
+        for size in sorted({1} | {size for owner, size in used if owner == name}):
+            if size * capacity.rooms(size) < least:
+                least = size * capacity.rooms(size)
+                found.append((name, size))
+    return found
 
 
-def _near(oracle: TableOracle, prices: Floats, chosen: int | None) -> tuple[int, ...]:
-    near = [_number(found.handle) for found in oracle.near(prices, -np.inf, _NEAR)]
-    smallest = int(np.argmin(oracle.demands[:, 0])) if len(oracle.values) else None
-    first = [number for number in (chosen, smallest) if number is not None]
-    return tuple(dict.fromkeys([*first, *near]))
-
-
-def _kinds(priced: Sequence[PricedTask], rooms: dict[str, ClassCapacity]) -> list[tuple[str, int]]:
-    used = {block[:2] for each in priced for draft in each.table.drafts for block in draft.blocks}
-    return sorted(used | {(name, 1) for name in rooms}, key=lambda kind: (kind[0], kind[1]))
-
-
-def _demands(each: PricedTask, kinds: Sequence[tuple[str, int]], rooms: dict[str, ClassCapacity]) -> Floats:
-    """Measure what every configuration takes of every row, without building it."""
-    demand = np.zeros((len(each.table), len(kinds) + 2))
-    for row, draft in enumerate(each.table.drafts):
-        for at, (name, size) in enumerate(kinds):
-            demand[row, at] = gpus_at_least(draft.blocks, name, size, rooms[name].full_node_gpus)
-        demand[row, -2:] = draft.cores, draft.host_mib
-    return demand
-
-
-def _oracle(
-    each: PricedTask, demand: Floats, kinds: Sequence[tuple[str, int]], rooms: dict[str, ClassCapacity]
-) -> TableOracle:
-    if each.reference is None:
-        return TableOracle(np.zeros(0), np.zeros((0, len(kinds) + 2)))
-    values = each.urgency * each.stay / each.table.seconds / each.reference
-    held = np.array([entry.worth for entry in each.held])
-    keeps = np.zeros((len(each.held), len(kinds) + 2))
-    for row, entry in enumerate(each.held):
-        for at, (name, size) in enumerate(kinds):
-            keeps[row, at] = entry.gpus_in_blocks(name, size, rooms[name].full_node_gpus)
-        keeps[row, -2:] = entry.host
-    demand = np.concatenate((demand, keeps))
+def _demands(
+    each: PricedTask, kinds: Sequence[tuple[str, int]], rooms: Mapping[str, ClassCapacity]
+) -> Floats:
+    """Measure what every configuration takes of every constraint, without building it."""
+    drafts = each.table.drafts
+    own = sorted({block[:2] for draft in drafts for block in draft.blocks})
+    at = {kind: number for number, kind in enumerate(own)}
+    counts = np.zeros((len(drafts), len(own)))
+    for number, draft in enumerate(drafts):
+        for name, size, blocks in draft.blocks:
+            counts[number, at[name, size]] = blocks
+    takes = [
+        [
+            gpus_at_least([(name, size, 1)], owner, at_least, rooms[owner].full_node_gpus)
+            for owner, at_least in kinds
+        ]
+        for name, size in own
+    ]
     env = [role for role in each.task.roles if not role.on_gpu]
-    demand[:, -2] += sum(role.cpu_cores for role in env)
-    demand[:, -1] += sum(role.host_memory_mib for role in env)
-    return TableOracle(np.concatenate((values, held)), demand)
+    cores = np.array([draft.cores for draft in drafts]) + sum(role.cpu_cores for role in env)
+    host = np.array([draft.host_mib for draft in drafts]) + sum(role.host_memory_mib for role in env)
+    return np.column_stack((counts @ np.array(takes, dtype=np.float64), cores, host))
+
+
+def _with_held(
+    each: PricedTask, demand: Floats, kinds: Sequence[tuple[str, int]], rooms: Mapping[str, ClassCapacity]
+) -> Floats:
+    """Add what the placements that a task may keep take."""
+    if not each.held:
+        return demand
+    env = [role for role in each.task.roles if not role.on_gpu]
+    cores, host = sum(role.cpu_cores for role in env), sum(role.host_memory_mib for role in env)
+    keeps = [
+        [
+            *(entry.gpus_in_blocks(name, size, rooms[name].full_node_gpus) for name, size in kinds),
+            entry.host[0] + cores,
+            entry.host[1] + host,
+        ]
+        for entry in each.held
+    ]
+    return np.concatenate((demand, np.array(keeps, dtype=np.float64)))

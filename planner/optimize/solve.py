@@ -7,11 +7,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from libra_plan.planner.configurations.known import KnownConfigurations
-from libra_plan.planner.optimize.base import SolveParams, SolveResult, Termination, TerminationReason, Work
-from libra_plan.planner.optimize.build_plan import plan_of
+from libra_plan.planner.optimize.base import (
+    SolveParams,
+    SolveResult,
+    SolverWork,
+    Termination,
+    TerminationReason,
+)
+from libra_plan.planner.optimize.build_plan import build_plan
 from libra_plan.planner.optimize.master import Budget
-from libra_plan.planner.optimize.policies import RULES
-from libra_plan.planner.optimize.solve_stages import Ask, Stage, solve_stage
+from libra_plan.planner.optimize.policies import POLICIES
+from libra_plan.planner.optimize.solve_stages import SolveStage, StageRequest, solve_stage
 from libra_plan.planner.plan import Plan
 from libra_plan.planner.problem import Problem
 
@@ -35,17 +41,17 @@ def solve_problem(
     problem, so that the two objectives can be compared. With `other_than` the best plan is sought
     that is not this one.
     """
-    rule = RULES[problem.policy]
-    parts = rule.parts(problem)
-    work = params.work or Work()
+    policy = POLICIES[problem.policy]
+    parts = policy.parts(problem)
+    work = params.work or SolverWork()
     params = replace(params, work=work)
     ends = Budget.of(params.time_limit_s, clock, work)
     known = KnownConfigurations(params.configurations)
-    stages: list[Stage] = []
+    stages: list[SolveStage] = []
     for number, part in enumerate(parts):
         left = len(parts) - number
         budget = ends if left == 1 else ends.part(left)
-        ask = Ask(
+        request = StageRequest(
             problem,
             shares_of or problem,
             part,
@@ -55,21 +61,21 @@ def solve_problem(
             other_than if left == 1 else None,
             known,
         )
-        stages.append(solve_stage(ask, rule, _last_placed(stages)))
+        stages.append(solve_stage(request, policy, _last_placed(stages)))
     last = _last_placed(stages)
     if last is None:
         return _nothing(stages)
-    plan = plan_of(problem, rule, stages, last)
+    plan = build_plan(problem, policy, stages, last)
     reason = TerminationReason(plan.certificate.status.value)
     return SolveResult(plan, Termination(reason, f"gap {plan.certificate.gap:.2e}", plan.certificate.bound))
 
 
-def _last_placed(stages: Sequence[Stage]) -> Stage | None:
+def _last_placed(stages: Sequence[SolveStage]) -> SolveStage | None:
     """Find the stage that has placed all that runs so far."""
     return next((stage for stage in reversed(stages) if stage.choice), None)
 
 
-def _nothing(stages: Sequence[Stage]) -> SolveResult:
+def _nothing(stages: Sequence[SolveStage]) -> SolveResult:
     reasons = "; ".join(f"[{each.code}] {each.reason}" for stage in stages for each in stage.queued)
     if not any(each.candidates for stage in stages for each in stage.own):
         return SolveResult(None, Termination(TerminationReason.INFEASIBLE, reasons or "no task was given"))

@@ -5,6 +5,7 @@ Nearly every policy has one stage with all tasks; `priority` has one a tier.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -14,38 +15,36 @@ from libra_plan.planner.configurations.known import KnownConfigurations
 from libra_plan.planner.optimize import backends
 from libra_plan.planner.optimize.backends import maximise
 from libra_plan.planner.optimize.base import SolveParams
-from libra_plan.planner.optimize.baselines import equal_split, fits_rows, greedy, keep_running
-from libra_plan.planner.optimize.colgen.search import Limits
+from libra_plan.planner.optimize.baselines import equal_split, greedy, keep_running, keeps_all
 from libra_plan.planner.optimize.constraints import (
     At,
     Choice,
-    Row,
-    master_rows,
-    must_row,
-    no_good_row,
-    worth_row,
+    Constraint,
+    base_constraints,
+    budget_constraint,
+    no_good,
+    no_host_room,
+    run_in,
+    value_floor,
 )
-from libra_plan.planner.optimize.host_room import no_room_row
 from libra_plan.planner.optimize.master import Budget, Placed, Search
-from libra_plan.planner.optimize.minimum_migration import move_values
-from libra_plan.planner.optimize.objective import PricedTask, TaskCandidates, priced_tasks
-from libra_plan.planner.optimize.policies.base import Outcome, Rule, total_worth
-from libra_plan.planner.optimize.policies.budget import budget_row
-from libra_plan.planner.optimize.restricted_master import Focus, focus, running_stays
+from libra_plan.planner.optimize.objective import PricedTask, TaskCandidates, plan_value, priced_tasks
+from libra_plan.planner.optimize.policies.base import PlanPolicy, PolicyResult
+from libra_plan.planner.optimize.restricted_master import Effort, Restriction, no_report, restrict
 from libra_plan.planner.optimize.unscheduled import queued_tasks
 from libra_plan.planner.plan import Plan, QueuedTask
 from libra_plan.planner.problem import Policy, Problem
 
-__all__ = ["Ask", "Stage", "solve_stage"]
+__all__ = ["SolveStage", "StageRequest", "solve_stage"]
 
 _MOST_JOINT = (
     20_000  # configurations, of which some are of several tasks; configuration generation knows none of those
 )
-_NO_LIMIT_S = 1e6  # a deterministic solve ends by its gap, not by the clock
+_STEPS = 10_000  # moved state is counted in this many parts of all that could be moved
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class StageRequest:
     """What a stage is to do: plan the tasks of `part` within a budget of time."""
 
     problem: Problem
@@ -59,13 +58,13 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class SolveStage:
     """A stage that is done. The first `settled` tasks of its search are those of earlier stages."""
 
     search: Search
     settled: int
     placed: Placed | None
-    outcome: Outcome | None
+    outcome: PolicyResult | None
     baselines: dict[str, Placed]
     queued: list[QueuedTask]
 
@@ -80,114 +79,101 @@ class Stage:
         return self.placed.choice if self.placed is not None else {}
 
 
-def solve_stage(ask: Ask, rule: Rule, before: Stage | None) -> Stage:
+def solve_stage(request: StageRequest, policy: PlanPolicy, before: SolveStage | None) -> SolveStage:
     """Plan the tasks of one part, the configurations of those before as they are."""
-    search, settled = _search(ask, before)
-    if search.focus is not None and search.focus.stays:
-        running = search.place(dict.fromkeys(search.focus.chosen, 0))
+    search, settled = _search(request, before)
+    known = search.restriction
+    if known is not None and known.stays:
+        running = search.place(known.choice)
         if running is not None:
-            return _kept(search, running, search.focus.bound)
-        search, settled = _search(ask, before, all_stay=False)  # a node has less than when it was placed
+            return _kept(search, running, known)
+        search, settled = _search(request, before, may_stay=False)  # a node has less than when it was placed
+        known = search.restriction
     fixed = dict.fromkeys(range(settled), 0)
     as_before = search.place(fixed) if settled else None
     if not any(each.candidates for each in search.tasks[settled:]):
-        return Stage(search, settled, as_before, None, {}, queued_tasks(search, fixed, None))
-    stopped = ask.params.stopped and search.focus is not None and bool(search.focus.chosen)
+        return SolveStage(search, settled, as_before, None, {}, queued_tasks(search, fixed, None))
+    stopped = request.params.stopped and known is not None and bool(known.chosen)
     baselines = {} if stopped else _baselines(search, settled)  # whoever stopped waits for what there is
-    start = _best(rule, search, baselines.values())
-    first = _hinted(search.tasks, ask.hint, settled) or (start.choice if start else None)
-    if search.focus is not None:
-        first = dict.fromkeys(search.focus.chosen, 0)  # its choice is each task's first candidate
-    outcome = rule.plan(search, first)
-    kept = [row for row in search.rows if row.code] + list(outcome.promises)
-    baselines = {name: each for name, each in baselines.items() if fits_rows(kept, each.choice)}
+    start = _best(policy, search, baselines.values())
+    first = _hinted(search.tasks, request.hint, settled) or (start.choice if start else None)
+    if known is not None:
+        first = known.choice
+    outcome = policy.plan(search, first)
+    kept = [each for each in search.constraints if each.code] + list(outcome.promises)
+    baselines = {name: each for name, each in baselines.items() if keeps_all(kept, each.choice)}
     rivals = [outcome.placed, *baselines.values()]
-    placed = _best(rule, search, [each for each in rivals if each is not None]) or as_before
+    placed = _best(policy, search, [each for each in rivals if each is not None]) or as_before
     if placed is None or not placed.choice:
-        asked = search if outcome.placed is not None and any(row.code for row in search.rows) else None
-        return Stage(search, settled, placed, outcome, baselines, queued_tasks(search, fixed, asked))
-    placed = _heaviest(rule, search, placed, outcome, settled)
-    placed = _fewest_moves(rule, search, placed, outcome)
+        limited = any(each.code for each in search.constraints)
+        asked = search if outcome.placed is not None and limited else None
+        return SolveStage(search, settled, placed, outcome, baselines, queued_tasks(search, fixed, asked))
+    placed = _heaviest(policy, search, placed, outcome, settled)
+    placed = _fewest_moves(policy, search, placed, outcome)
     waiting = queued_tasks(search, placed.choice, search)
-    return Stage(search, settled, placed, outcome, baselines, waiting)
+    return SolveStage(search, settled, placed, outcome, baselines, waiting)
 
 
-def _kept(search: Search, running: Placed, bound: float) -> Stage:
+def _kept(search: Search, running: Placed, known: Restriction) -> SolveStage:
     """Answer with the running plan."""
     waiting = queued_tasks(search, running.choice, search)
-    return Stage(
-        search, 0, running, Outcome(running, {"configurations": bound}), {"running": running}, waiting
-    )
+    outcome = PolicyResult(running, {"lp": known.lp_bound}, duals=known.duals)
+    return SolveStage(search, 0, running, outcome, {"running": running}, waiting)
 
 
-def _search(ask: Ask, before: Stage | None, *, all_stay: bool = True) -> tuple[Search, int]:
+def _search(request: StageRequest, before: SolveStage | None, *, may_stay: bool = True) -> tuple[Search, int]:
     """Make the search of a stage; settled tasks have one candidate, which they must run in."""
     fixed = _fixed(before)
-    known = ask.part | {each.task.id for each in fixed}
-    problem = _only(ask.problem, known)
-    priced = priced_tasks(problem, _only(ask.shares_of, ask.part), ask.part, ask.known)
-    focused = None if fixed else (_stays(ask, priced) if all_stay else None) or _focus(ask, priced)
-    if focused is None:
+    names = request.part | {each.task.id for each in fixed}
+    problem = _only(request.problem, names)
+    priced = priced_tasks(problem, _only(request.shares_of, request.part), request.part, request.known)
+    known = None if fixed else _restricted(request, priced, may_stay=may_stay)
+    if known is None:
         tasks = [*fixed, *(each.candidates() for each in priced)]
     else:
-        tasks = [each.candidates(numbers) for each, numbers in zip(priced, focused.numbers, strict=True)]
-    rows = master_rows(tasks, problem.cluster)
-    no_room = no_room_row(tasks, problem.cluster)
-    rows += [] if no_room is None else [no_room]
-    rows += [must_row(f"tier:{each.task.id}", t, (0,), "tier") for t, each in enumerate(fixed)]
+        tasks = [each.candidates(numbers) for each, numbers in zip(priced, known.numbers, strict=True)]
+    constraints = base_constraints(tasks, problem.cluster)
+    without_room = no_host_room(tasks, problem.cluster)
+    constraints += [] if without_room is None else [without_room]
+    constraints += [run_in(f"tier:{each.task.id}", t, (0,), "tier") for t, each in enumerate(fixed)]
     if problem.budget_per_hour is not None:
-        rows.append(budget_row(tasks, problem.cluster, problem.budget_per_hour))
-    forbidden = _hinted(tasks, ask.other_than, 0)
+        constraints.append(budget_constraint(tasks, problem.cluster, problem.budget_per_hour))
+    forbidden = _hinted(tasks, request.other_than, 0)
     if forbidden is not None:
-        rows.append(no_good_row(tasks, forbidden))
-    return Search(problem, tasks, rows, ask.params, ask.budget, focused), len(fixed)
+        constraints.append(no_good(tasks, forbidden))
+    return Search(problem, tasks, constraints, request.params, request.budget, known), len(fixed)
 
 
-def _focus(ask: Ask, priced: Sequence[PricedTask]) -> Focus | None:
-    """Look for the candidates near the best choice when there are very many, and only the cluster limits."""
-    problem, params = ask.problem, ask.params
+def _restricted(request: StageRequest, priced: Sequence[PricedTask], *, may_stay: bool) -> Restriction | None:
+    """Narrow very many configurations to those near the best, and let a running plan stay where that is as good.
+
+    Only where the sum of values within what the cluster has is all there is to plan for.
+    """
+    problem, params = request.problem, request.params
     if any(each.members for each in priced):
         _refuse_very_many(priced)
         return None
-    if not _only_sums(problem, priced) or sum(map(len, priced)) <= backends.MANY:
-        return None
-
-    def told(objective: float, bound: float, gap: float, seconds: float) -> None:
-        if params.watch is not None:
-            params.watch.report(objective, bound)
-
-    return focus(
-        priced,
-        problem.cluster,
-        _limits(ask, gap=params.gap / 2),
-        progress=told,
-        stop=lambda: params.stopped,
-        clock=ask.budget.clock,
-    )
-
-
-def _stays(ask: Ask, priced: Sequence[PricedTask]) -> Focus | None:
-    """Keep the running plan at once where prices prove that nothing much better exists."""
-    if not ask.problem.running or ask.other_than is not None or not _only_sums(ask.problem, priced):
-        return None
-    limits = _limits(ask, gap=ask.params.gap, kept_gap=ask.params.kept_gap)
-    return running_stays(
-        priced, ask.problem.cluster, limits, stop=lambda: ask.params.stopped, clock=ask.budget.clock
-    )
-
-
-def _only_sums(problem: Problem, priced: Sequence[PricedTask]) -> bool:
-    """Tell whether the sum of worths within the cluster is all there is to plan for."""
     limited = problem.budget_per_hour is not None or any(
         task.deadline or task.min_steps_per_s or task.latency_first for task in problem.tasks
     )
-    joint = any(each.members for each in priced)
-    return problem.policy is Policy.THROUGHPUT and not limited and not joint
-
-
-def _limits(ask: Ask, gap: float, kept_gap: float = 0.0) -> Limits:
-    limit_s = _NO_LIMIT_S if ask.params.deterministic else ask.budget.left_s / 2
-    return Limits(time_limit_s=limit_s, gap=gap, kept_gap=kept_gap, seed=ask.params.seed)
+    if problem.policy is not Policy.THROUGHPUT or limited:
+        return None
+    many = sum(map(len, priced)) > backends.MANY
+    stay = may_stay and bool(problem.running) and request.other_than is None
+    if not many and not stay:
+        return None
+    interrupter = params.interrupter
+    effort = Effort(
+        params.gap / 2 if many else params.gap,
+        request.budget.work_left_s if params.deterministic else request.budget.left_s / 2,
+        params.seed,
+        params.deterministic,
+        lambda: params.stopped,
+        no_report if interrupter is None else interrupter.report,
+    )
+    return restrict(
+        priced, problem.cluster, effort, kept_gap=params.kept_gap if stay else None, only_running=not many
+    )
 
 
 def _refuse_very_many(priced: Sequence[PricedTask]) -> None:
@@ -201,12 +187,12 @@ def _refuse_very_many(priced: Sequence[PricedTask]) -> None:
         )
 
 
-def _fixed(before: Stage | None) -> list[TaskCandidates]:
+def _fixed(before: SolveStage | None) -> list[TaskCandidates]:
     """Leave every running task of the stages before only the configuration it has; its worth is settled."""
     if before is None:
         return []
     return [
-        replace(each, candidates=(replace(each.candidates[before.choice[t]], worth=0.0),))
+        replace(each, candidates=(replace(each.candidates[before.choice[t]], value=0.0),))
         for t, each in enumerate(before.search.tasks)
         if t in before.choice
     ]
@@ -227,9 +213,9 @@ def _baselines(search: Search, settled: int) -> dict[str, Placed]:
     """Place the splits made by hand, without the tasks that do not fit when it comes to it."""
     begin = dict.fromkeys(range(settled), 0)
     alone = [each for each in search.tasks if not each.members]  # nobody shares pools by hand
-    choices = {"greedy": greedy(alone, search.rows, begin)}
+    choices = {"greedy": greedy(alone, search.constraints, begin)}
     if not settled:
-        choices = {"equal-split": equal_split(alone, search.rows, search.problem.cluster), **choices}
+        choices = {"equal-split": equal_split(alone, search.constraints, search.problem.cluster), **choices}
         if search.problem.running:
             choices["running"] = keep_running(search.tasks)
     placed = {
@@ -242,12 +228,12 @@ def _baselines(search: Search, settled: int) -> dict[str, Placed]:
 
 def _allowed(search: Search, choice: Choice) -> bool:
     """Tell whether a choice keeps the rows that placement does not check."""
-    return fits_rows([row for row in search.rows if row.code or row.name == "no-good"], choice)
+    return keeps_all([row for row in search.constraints if row.code or row.name == "no-good"], choice)
 
 
-def _best(rule: Rule, search: Search, rivals: Iterable[Placed]) -> Placed | None:
+def _best(policy: PlanPolicy, search: Search, rivals: Iterable[Placed]) -> Placed | None:
     """Pick the best of several placed choices; the first of equals."""
-    return max(rivals, key=lambda placed: rule.rank(search, placed.choice), default=None)
+    return max(rivals, key=lambda placed: policy.rank(search, placed.choice), default=None)
 
 
 def _hinted(tasks: Sequence[TaskCandidates], hint: Plan | None, settled: int) -> Choice | None:
@@ -274,7 +260,9 @@ def _hinted(tasks: Sequence[TaskCandidates], hint: Plan | None, settled: int) ->
     return choice
 
 
-def _heaviest(rule: Rule, search: Search, placed: Placed, outcome: Outcome, settled: int) -> Placed:
+def _heaviest(
+    policy: PlanPolicy, search: Search, placed: Placed, outcome: PolicyResult, settled: int
+) -> Placed:
     """Among plans as good as the one found, take the one whose tasks weigh most: of equals the heavier runs.
 
     Asked only where a waiting task weighs more than one that runs, and nothing runs yet that would have
@@ -287,7 +275,7 @@ def _heaviest(rule: Rule, search: Search, placed: Placed, outcome: Outcome, sett
     if search.problem.running or max(waiting, default=0.0) <= min((weights[t] for t in chosen), default=0.0):
         return placed
     values = {(t, c): w for t, w in weights.items() for c in range(len(search.tasks[t].candidates))}
-    return _as_good(rule, search, placed, outcome, values)
+    return _as_good(policy, search, placed, outcome, values)
 
 
 def _weight(each: TaskCandidates) -> float:
@@ -296,32 +284,56 @@ def _weight(each: TaskCandidates) -> float:
     return sum(member.weight for member in members)
 
 
-def _fewest_moves(rule: Rule, search: Search, placed: Placed, outcome: Outcome) -> Placed:
+def _fewest_moves(policy: PlanPolicy, search: Search, placed: Placed, outcome: PolicyResult) -> Placed:
     """Among plans as good as the one found, take the one that moves least."""
     if not search.problem.running:
         return placed
-    return _as_good(rule, search, placed, outcome, move_values(search.tasks))
+    return _as_good(policy, search, placed, outcome, _move_values(search.tasks))
 
 
 def _as_good(
-    rule: Rule, search: Search, placed: Placed, outcome: Outcome, values: Mapping[At, float]
+    policy: PlanPolicy, search: Search, placed: Placed, outcome: PolicyResult, values: Mapping[At, float]
 ) -> Placed:
     """Among plans as good as the one found, take the one of most value by something else."""
-    worth = total_worth(search, placed.choice)
+    worth = plan_value(search.tasks, placed.choice)
     slack = search.params.move_tolerance * max(1.0, abs(worth))
-    rows: tuple[Row, ...] = (*outcome.promises, worth_row(search.tasks, worth - slack))
+    rows: tuple[Constraint, ...] = (*outcome.promises, value_floor(search.tasks, worth - slack))
     _, other = search.until_placed(
         lambda: maximise(
             search.tasks,
-            [*search.rows, *rows],
+            [*search.constraints, *rows],
             values,
             replace(search.params, gap=0.0),
             limit_s=search.step_s(),
             hint=placed.choice,
         )
     )
-    if other is None or not fits_rows(outcome.promises, other.choice):
+    if other is None or not keeps_all(outcome.promises, other.choice):
         return placed
-    if rule.objective(search, other.choice) < rule.objective(search, placed.choice) - slack:
+    if policy.objective(search, other.choice) < policy.objective(search, placed.choice) - slack:
         return placed
     return other
+
+
+def _move_values(tasks: Sequence[TaskCandidates]) -> dict[At, float]:
+    """Value candidates by the state they leave in place; then, between equals, the first ones.
+
+    Pausing a running task counts as moving all it could ever move.
+    """
+    moved = {
+        (t, c): entry.moved_mib if each.running else 0.0
+        for t, each in enumerate(tasks)
+        for c, entry in enumerate(each.candidates)
+    }
+    most = max(moved.values(), default=0.0) or 1.0
+    tie = 1.0 / (1 + max((len(each.candidates) for each in tasks), default=0) * max(1, len(tasks)))
+    pause = float(_STEPS + 1)
+    return {
+        at: pause * _running_in(tasks, at[0]) - math.ceil(_STEPS * mib / most) - tie * at[1]
+        for at, mib in moved.items()
+    }
+
+
+def _running_in(tasks: Sequence[TaskCandidates], t: int) -> int:
+    """Count the running tasks that go on when one does, several of them jointly."""
+    return sum(tasks[member].running for member in tasks[t].members or (t,))

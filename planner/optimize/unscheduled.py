@@ -25,10 +25,9 @@ from dataclasses import replace
 from libra_plan.models.topology import Cluster
 from libra_plan.planner.configurations.capacity import capacities
 from libra_plan.planner.optimize.backends import are_many, maximise
-from libra_plan.planner.optimize.constraints import At, Choice, Row, must_run_row
-from libra_plan.planner.optimize.host_room import NO_ROOM
+from libra_plan.planner.optimize.constraints import NO_ROOM, At, Choice, Constraint, must_run
 from libra_plan.planner.optimize.master import Search
-from libra_plan.planner.optimize.objective import TaskCandidates
+from libra_plan.planner.optimize.objective import TaskCandidates, plan_value, values_of
 from libra_plan.planner.plan import QueuedTask
 from libra_plan.planner.problem import Task
 from libra_plan.profiles.counting import counted
@@ -46,7 +45,7 @@ def queued_tasks(search: Search, choice: Choice, asked: Search | None) -> list[Q
     """Give every task that is not chosen its code and reason; `asked` answers what running it would cost."""
     found: list[QueuedTask] = []
     waiting = len(search.tasks) - len(choice)
-    many = search.focus is not None or are_many(search.tasks, search.params)
+    many = search.restriction is not None or are_many(search.tasks, search.params)
     weighed = _WEIGHED if many and waiting > _WEIGHED else 0  # a solve each takes long
     below = _below_tiers(search, choice)
     alone: dict[object, bool] = {}
@@ -83,7 +82,7 @@ def queued_tasks(search: Search, choice: Choice, asked: Search | None) -> list[Q
 def _no_host(search: Search, t: int) -> QueuedTask | None:
     """Tell when CPU cores or host memory are too few for every form: in all, or node by node."""
     task = search.tasks[t].task
-    for row in search.rows:
+    for row in search.constraints:
         if row.name == NO_ROOM and all(
             (t, c) in row.coefficients for c in range(len(search.tasks[t].candidates))
         ):
@@ -119,7 +118,7 @@ def _outweighed(search: Search, t: int, alone: dict[object, bool]) -> QueuedTask
 
     `alone` remembers of alike tasks whether they can.
     """
-    if any(row.code for row in search.rows):
+    if any(row.code for row in search.constraints):
         return None
     task, entries = search.tasks[t].task, search.tasks[t].candidates
     smallest = min(range(len(entries)), key=lambda c: (entries[c].configuration.gpus, c))
@@ -199,28 +198,26 @@ def _not_worth_it(each: TaskCandidates, t: int, choice: Choice, search: Search |
     smallest = min(entry.configuration.gpus for entry in each.candidates)
     if search is None:
         return QueuedTask(name, "capacity", f"{name}: needs {counted(smallest, 'GPU')}; none could be placed")
-    must_run = must_run_row("must-run", search.tasks, t)
-    worth = {
-        (u, c): entry.worth
-        for u, other in enumerate(search.tasks)
-        for c, entry in enumerate(other.candidates)
-    }
+    forced_in = must_run("must-run", search.tasks, t)
+    values = values_of(search.tasks)
     if search.params.stopped:
         return _not_known(name)
-    forced = maximise(search.tasks, [*search.rows, must_run], worth, search.params, limit_s=_EXPLAIN_S)
+    forced = maximise(
+        search.tasks, [*search.constraints, forced_in], values, search.params, limit_s=_EXPLAIN_S
+    )
     if forced.choice is None and not forced.infeasible:
         return _not_known(name)
     if forced.choice is None:
-        code = _blocking(search, must_run)
+        code = _blocking(search, forced_in)
         if code is not None:
             return _blocked(search, t, code)
         if forced.infeasible and _alone_unplaceable(search, t):
             return QueuedTask(name, "cpu", f"{name}: {_ALONE}")
         return QueuedTask(name, "capacity", f"{name}: needs {counted(smallest, 'GPU')}; none could be placed")
-    now = sum(search.tasks[u].candidates[c].worth for u, c in choice.items())
-    if _only_money_is_missing(search, must_run, worth, now):
+    now = plan_value(search.tasks, choice)
+    if _only_money_is_missing(search, forced_in, values, now):
         return _blocked(search, t, "budget")
-    then = sum(search.tasks[u].candidates[c].worth for u, c in forced.choice.items())
+    then = plan_value(search.tasks, forced.choice)
     if now - then <= 5e-4:
         return QueuedTask(
             name,
@@ -254,11 +251,11 @@ def _below_tiers(search: Search, choice: Choice) -> set[int]:
 
     Sums prove that without a solve; where tasks keep other promises, too, those are asked.
     """
-    settled = [next(iter(row.coefficients)) for row in search.rows if row.code == "tier"]
-    if any(row.code not in ("", "tier") for row in search.rows):
+    settled = [next(iter(row.coefficients)) for row in search.constraints if row.code == "tier"]
+    if any(row.code not in ("", "tier") for row in search.constraints):
         return set()
     found: set[int] = set()
-    for row in search.rows if settled else ():
+    for row in search.constraints if settled else ():
         used = sum(row.coefficients.get(at, 0.0) for at in settled)
         if row.code or row.limit < 0 or used == 0.0:
             continue
@@ -286,23 +283,25 @@ _BLOCKED = {
 }
 
 
-def _only_money_is_missing(search: Search, must_run: Row, worth: dict[At, float], now: float) -> bool:
+def _only_money_is_missing(
+    search: Search, forced_in: Constraint, values: dict[At, float], now: float
+) -> bool:
     """Tell whether, but for the budget, the task would run and the others lose nothing."""
-    rows = [row for row in search.rows if row.code != "budget"]
-    if len(rows) == len(search.rows):
+    rows = [row for row in search.constraints if row.code != "budget"]
+    if len(rows) == len(search.constraints):
         return False
-    richer = maximise(search.tasks, [*rows, must_run], worth, search.params, limit_s=_EXPLAIN_S).choice
-    return richer is not None and sum(worth[at] for at in richer.items()) >= now * (1 - 1e-9)
+    richer = maximise(search.tasks, [*rows, forced_in], values, search.params, limit_s=_EXPLAIN_S).choice
+    return richer is not None and sum(values[at] for at in richer.items()) >= now * (1 - 1e-9)
 
 
-def _blocking(search: Search, must_run: Row) -> str | None:
+def _blocking(search: Search, forced_in: Constraint) -> str | None:
     """Find the reason whose rows alone leave no room for a task, or the first of several together."""
-    codes = list(dict.fromkeys(row.code for row in search.rows if row.code))
+    codes = list(dict.fromkeys(row.code for row in search.constraints if row.code))
     for dropped in [*([code] for code in codes), codes]:
-        rows = [row for row in search.rows if row.code not in dropped]
+        rows = [row for row in search.constraints if row.code not in dropped]
         if (
             dropped
-            and maximise(search.tasks, [*rows, must_run], {}, search.params, limit_s=_EXPLAIN_S).choice
+            and maximise(search.tasks, [*rows, forced_in], {}, search.params, limit_s=_EXPLAIN_S).choice
         ):
             return dropped[0]
     return None

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from libra_plan.planner.inputs.problem import load
     from libra_plan.planner.inputs.validate import validate
     from libra_plan.planner.launchers.emit import emit, launchers
-    from libra_plan.planner.optimize.interrupter import Watch
+    from libra_plan.planner.optimize.interrupter import Interrupter
     from libra_plan.planner.plan import Plan
     from libra_plan.planner.problem import Problem
     from libra_plan.planner.runtime.apply import HandOverSettings, apply, resume, stop
@@ -68,6 +68,7 @@ __all__ = [
     "FittedWorld",
     "HandOverSettings",
     "InputError",
+    "Interrupter",
     "LaunchError",
     "LibraError",
     "LockedError",
@@ -77,7 +78,6 @@ __all__ = [
     "RefusedError",
     "Simulation",
     "TimeLimitError",
-    "Watch",
     "__version__",
     "add_tasks",
     "apply",
@@ -129,6 +129,7 @@ _HOMES = {
     "FittedWorld": "planner.simulate.fit.fit",
     "HandOverSettings": "planner.runtime.apply",
     "InputError": "errors",
+    "Interrupter": "planner.optimize.interrupter",
     "LaunchError": "errors",
     "LibraError": "errors",
     "LockedError": "errors",
@@ -138,7 +139,6 @@ _HOMES = {
     "RefusedError": "errors",
     "Simulation": "planner.simulate.simulate",
     "TimeLimitError": "errors",
-    "Watch": "planner.optimize.interrupter",
     "add_tasks": "planner.controller.replan",
     "apply": "planner.runtime.apply",
     "await_release": "planner.runtime.worker",

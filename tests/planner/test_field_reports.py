@@ -7,7 +7,7 @@ from random_problems import random_problem
 
 from libra_plan.models.topology import AbsentGpu, Cluster, Gpu, GpuId, Node
 from libra_plan.planner.optimize.base import SolveParams, TerminationReason
-from libra_plan.planner.optimize.constraints import Row
+from libra_plan.planner.optimize.constraints import Constraint
 from libra_plan.planner.optimize.cpsat import _integers
 from libra_plan.planner.optimize.solve import solve_problem
 from libra_plan.planner.problem import Arrangement, Problem
@@ -75,7 +75,7 @@ def test_a_wide_role_gets_one_node() -> None:
 def test_rows_in_bytes_do_not_overflow() -> None:
     """A056, A057: 8 × 141 GiB in bytes passes 2^31, where sums of Booleans have proven wrong optima."""
     gpu = 141.0 * 2**30 + 0.5
-    row = Row("memory", {(0, at): (at + 1) * gpu for at in range(8)}, 20 * gpu)
+    row = Constraint("memory", {(0, at): (at + 1) * gpu for at in range(8)}, 20 * gpu)
     coefficients, limit = _integers(row)
     assert sum(coefficients.values()) < 2**31
     assert coefficients[0, 7] / limit == pytest.approx(8 / 20, rel=1e-6)

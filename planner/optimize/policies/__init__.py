@@ -1,20 +1,19 @@
-"""The policies: what each asks of the master, and what tasks are given before any policy looks.
+"""The policies: what each asks of the master, and what tasks are given before any policy.
 
-A policy is one module with one class that keeps the protocol `Rule`; `RULES` lists them.
+A policy is one module with one class that keeps the protocol `PlanPolicy`; `POLICIES` lists them.
 """
 
 from __future__ import annotations
 
-from libra_plan.planner.optimize.policies.base import Outcome, Rule
+from libra_plan.planner.optimize.policies.base import PlanPolicy, PolicyResult
 from libra_plan.planner.optimize.policies.fair_share import FairShare
 from libra_plan.planner.optimize.policies.max_min import MaxMin
-from libra_plan.planner.optimize.policies.priority import Priority
-from libra_plan.planner.optimize.policies.throughput import Throughput
+from libra_plan.planner.optimize.policies.throughput import Priority, Throughput
 from libra_plan.planner.problem import Policy
 
-__all__ = ["RULES", "Outcome", "Rule"]
+__all__ = ["POLICIES", "PlanPolicy", "PolicyResult"]
 
-RULES: dict[Policy, Rule] = {
+POLICIES: dict[Policy, PlanPolicy] = {
     Policy.THROUGHPUT: Throughput(),
     Policy.MAX_MIN: MaxMin(),
     Policy.PRIORITY: Priority(),

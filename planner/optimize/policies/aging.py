@@ -6,9 +6,9 @@ again and again is one day worth more than the others together.
 
 from __future__ import annotations
 
-from libra_plan.planner.optimize.constraints import Choice, must_row
+from libra_plan.planner.optimize.constraints import Choice, run_in
 from libra_plan.planner.optimize.master import Search
-from libra_plan.planner.optimize.policies.base import ask
+from libra_plan.planner.optimize.policies.base import best_choice
 
 __all__ = ["run_overdue"]
 
@@ -24,11 +24,11 @@ def run_overdue(search: Search, hint: Choice | None) -> Choice | None:
     }
     if not values:
         return None
-    _, placed = search.until_placed(lambda: ask(search, values, (), hint))
+    _, placed = search.until_placed(lambda: best_choice(search, values, (), hint))
     if placed is None:
         return None
-    search.rows += [
-        must_row(f"aging:{search.tasks[t].task.id}", t, range(len(search.tasks[t].candidates)), "aging")
+    search.constraints += [
+        run_in(f"aging:{search.tasks[t].task.id}", t, range(len(search.tasks[t].candidates)), "aging")
         for t in overdue
         if t in placed.choice
     ]

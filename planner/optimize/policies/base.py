@@ -1,4 +1,4 @@
-"""What every policy is: a rule that searches, an outcome with its proof, and the questions they share."""
+"""What every policy is: a search for its best plan, a result with its proof, and the steps that policies share."""
 
 from __future__ import annotations
 
@@ -7,25 +7,24 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from libra_plan.planner.optimize.backends import MasterResult, are_many, bound_name, maximise
-from libra_plan.planner.optimize.constraints import At, Choice, Row
+from libra_plan.planner.optimize.backends import MasterResult, maximise
+from libra_plan.planner.optimize.constraints import At, Choice, Constraint
+from libra_plan.planner.optimize.lp_bound import LpBound, lp_bound
 from libra_plan.planner.optimize.master import Placed, Search
 from libra_plan.planner.plan import Pass
 from libra_plan.planner.problem import Problem
 
 __all__ = [
     "BestRates",
-    "Outcome",
-    "Rule",
-    "ask",
+    "PlanPolicy",
+    "PolicyResult",
+    "best_choice",
     "most",
-    "normalised",
-    "prover",
-    "report",
-    "total_worth",
-    "wide",
-    "worths",
+    "relaxation",
+    "report_progress",
 ]
+
+_LP = 0.5  # of the time left may go to the LP relaxation
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,30 +36,31 @@ class BestRates:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class PolicyResult:
     """A placed choice with what is proven about the policy's objective.
 
-    `promises` are rows that later passes must keep; `bounds` are named. `missed` maps the number of
-    each task whose deadline cannot be kept to the least relaxation; `floors` maps each team to its
-    worth within its quota.
+    `promises` are constraints that later passes must keep; `bounds` are named, and `duals` prove the one named
+    `lp`. `missed` maps the number of each task whose deadline cannot be kept to the least relaxation;
+    `floors` maps each team to its value within its quota.
     """
 
     placed: Placed | None
     bounds: dict[str, float]
-    promises: tuple[Row, ...] = ()
+    promises: tuple[Constraint, ...] = ()
     infeasible: bool = False
     passes: tuple[Pass, ...] = ()
     missed: Mapping[int, BestRates] = field(default_factory=dict)
     floors: Mapping[str, float] = field(default_factory=dict)
+    duals: Mapping[str, float] = field(default_factory=dict)
 
 
-class Rule(Protocol):
+class PlanPolicy(Protocol):
     """A policy. All of it is pure: the search holds what is known, the outcome what was found."""
 
     def parts(self, problem: Problem) -> Sequence[frozenset[str]]:
         """Split the tasks' ids into parts planned one after the other, each beside those before it."""
 
-    def plan(self, search: Search, hint: Choice | None) -> Outcome:
+    def plan(self, search: Search, hint: Choice | None) -> PolicyResult:
         """Find the policy's best choice; rows it adds to the search hold for all later passes."""
 
     def objective(self, search: Search, choice: Choice) -> float:
@@ -70,50 +70,19 @@ class Rule(Protocol):
         """Give what choices are compared by; larger is better."""
 
 
-def wide(search: Search) -> bool:
-    """Tell whether the master finds prices for all rows itself."""
-    return are_many(search.tasks, search.params)
-
-
-def prover(search: Search) -> str:
-    """Name who proves the bounds of `ask`."""
-    return bound_name(search.tasks, search.params)
-
-
-def worths(search: Search) -> dict[At, float]:
-    """Map every candidate to its worth."""
-    return {
-        (t, c): entry.worth for t, each in enumerate(search.tasks) for c, entry in enumerate(each.candidates)
-    }
-
-
-def total_worth(search: Search, choice: Choice) -> float:
-    """Sum the worths of what is chosen."""
-    return sum(search.tasks[t].candidates[c].worth for t, c in choice.items())
-
-
-def normalised(search: Search, choice: Choice) -> list[float]:
-    """List the normalised throughput of every task that can run, lowest first; queued counts as 0."""
-    return sorted(
-        each.candidates[choice[t]].normalised if t in choice else 0.0
-        for t, each in enumerate(search.tasks)
-        if each.candidates
-    )
-
-
-def ask(
+def best_choice(
     search: Search,
     values: Mapping[At, float],
-    promises: Sequence[Row],
+    promises: Sequence[Constraint],
     hint: Choice | None,
     known_bound: float | None = None,
     reported: bool = False,
     limit_s: float = math.inf,
 ) -> MasterResult:
-    """Ask the master for the choice of the largest value that keeps all rows and promises."""
+    """StageRequest the master for the choice of the largest value that keeps all rows and promises."""
     return maximise(
         search.tasks,
-        [*search.rows, *promises],
+        [*search.constraints, *promises],
         values,
         search.params,
         limit_s=min(limit_s, search.step_s()),
@@ -123,10 +92,18 @@ def ask(
     )
 
 
-def report(search: Search, objective: float | None, bound: float | None) -> None:
-    """Tell whoever looks on."""
-    if search.params.watch is not None:
-        search.params.watch.report(objective, bound)
+def report_progress(search: Search, objective: float | None, bound: float | None) -> None:
+    """Tell whoever follows the search."""
+    if search.params.interrupter is not None:
+        search.params.interrupter.report(objective, bound)
+
+
+def relaxation(search: Search, worst: Sequence[int] | None = None) -> LpBound | None:
+    """Bound the sum of values, or the least throughput of some tasks, by the LP; None when it has no answer."""
+    limit_s = math.inf if search.params.deterministic else _LP * search.step_s()
+    found = lp_bound(search.tasks, search.constraints, worst, limit_s)
+    report_progress(search, None, None if found is None else found.value)
+    return found
 
 
 def most(
@@ -141,7 +118,7 @@ def most(
     values = {(t, c): 1.0 + 0.5 * weights[t] / total for t, entries in good.items() for c in entries}
     if not values:
         return [], None
-    _, placed = search.until_placed(lambda: ask(search, values, (), hint))
+    _, placed = search.until_placed(lambda: best_choice(search, values, (), hint))
     if placed is None:
         return [], None
     return [t for t in good if (t, placed.choice.get(t, -1)) in values], placed

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 
-from libra_plan.planner.optimize.baselines import fits_rows
-from libra_plan.planner.optimize.constraints import Choice, Row, must_row
+from libra_plan.planner.optimize.baselines import keeps_all
+from libra_plan.planner.optimize.constraints import Choice, Constraint, run_in
 from libra_plan.planner.optimize.master import Search
-from libra_plan.planner.optimize.policies.base import BestRates, ask, most
+from libra_plan.planner.optimize.policies.base import BestRates, best_choice, most
 from libra_plan.planner.plan import DeadlineSlack
 from libra_plan.planner.problem import Task
 
@@ -39,12 +39,12 @@ def keep_deadlines(search: Search, hint: Choice | None) -> tuple[dict[int, BestR
     good = {t: _in_time(search, t) for t in wanted}
     if all(good.values()):
         rows = [_row(search, t, good[t]) for t in wanted]
-        _, placed = search.until_placed(lambda: ask(search, {}, rows, hint))
+        _, placed = search.until_placed(lambda: best_choice(search, {}, rows, hint))
         if placed is not None:
-            search.rows += rows
+            search.constraints += rows
             return {}, placed.choice
     met, best = most(search, good, hint)
-    search.rows += [_row(search, t, good[t]) for t in met]
+    search.constraints += [_row(search, t, good[t]) for t in met]
     missed = _best_rates(search, [t for t in wanted if t not in met])
     return missed, best.choice if best else None
 
@@ -60,8 +60,8 @@ def _best_rates(search: Search, tasks: Iterable[int]) -> dict[int, BestRates]:
     }
 
 
-def _row(search: Search, t: int, good: tuple[int, ...]) -> Row:
-    return must_row(f"deadline:{search.tasks[t].task.id}", t, good, "deadline")
+def _row(search: Search, t: int, good: tuple[int, ...]) -> Constraint:
+    return run_in(f"deadline:{search.tasks[t].task.id}", t, good, "deadline")
 
 
 def _in_time(search: Search, t: int) -> tuple[int, ...]:
@@ -76,12 +76,14 @@ def _in_time(search: Search, t: int) -> tuple[int, ...]:
 
 def _best_alone(search: Search, t: int) -> float | None:
     """Give the best rate of the task alone on the cluster, within limits such as the budget."""
-    limits = [row for row in search.rows if row.limit >= 0]  # the others demand that somebody else runs
+    limits = [
+        row for row in search.constraints if row.limit >= 0
+    ]  # the others demand that somebody else runs
     entries = search.tasks[t].candidates
     for c in sorted(range(len(entries)), key=lambda c: -entries[c].configuration.steps_per_s):
         if search.ended:
             return None
-        if fits_rows(limits, {t: c}) and search.place({t: c}) is not None:
+        if keeps_all(limits, {t: c}) and search.place({t: c}) is not None:
             return entries[c].configuration.steps_per_s
     return 0.0
 
@@ -93,7 +95,7 @@ def _best_beside(search: Search, t: int) -> float | None:
         return 0.0
     if search.ended:
         return None
-    result, placed = search.until_placed(lambda: ask(search, rates, (), None))
+    result, placed = search.until_placed(lambda: best_choice(search, rates, (), None))
     if placed is None or not result.optimal:
         return None
     return rates.get((t, placed.choice.get(t, -1)), 0.0)

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from libra_plan.planner.optimize.baselines import greedy
-from libra_plan.planner.optimize.constraints import Choice, Row
+from libra_plan.planner.optimize.constraints import Choice, Constraint
 from libra_plan.planner.optimize.master import Placed, Search
-from libra_plan.planner.optimize.policies.base import Outcome
+from libra_plan.planner.optimize.policies.base import PolicyResult
 from libra_plan.planner.optimize.policies.requirements import require
 from libra_plan.planner.optimize.policies.throughput import Throughput, best_sum
 from libra_plan.planner.plan import Pass, TeamShare
@@ -29,37 +29,40 @@ _TRIES = 3
 class FairShare(Throughput):
     """Maximise the sum within quotas, then beyond them at nobody's expense."""
 
-    def plan(self, search: Search, hint: Choice | None) -> Outcome:
+    def plan(self, search: Search, hint: Choice | None) -> PolicyResult:
         """Plan within the quotas, keep what each team has then, and plan again without them."""
         limits = _quota_rows(search)
-        search.rows += limits
+        search.constraints += limits
         require(search, None)
-        by_hand = greedy(search.tasks, search.rows)
+        by_hand = greedy(search.tasks, search.constraints)
         within = best_sum(search, by_hand)
         if (
             within.placed is None and not within.infeasible
         ):  # the limit has passed: a split by hand, or nothing
             within = replace(within, placed=search.place_most(by_hand) or Placed({}, {}))
         at_quota = _pass("quota", search, within)
-        search.rows[:] = [row for row in search.rows if row not in limits and row.code != "latency"]
+        search.constraints[:] = [
+            row for row in search.constraints if row not in limits and row.code != "latency"
+        ]
         if within.placed is None:
             return within
-        floors = _worths(search, within.placed.choice)
+        floors = _values(search, within.placed.choice)
         required = require(_floored(search, floors), within.placed.choice)
         found = _beyond(search, floors, required.hint or within.placed.choice)
         placed = found.placed or within.placed
         passes = (*at_quota, *required.passes, *_pass("borrow", search, found))
-        promises = tuple(row for row in search.rows if row.code == "quota")
+        promises = tuple(row for row in search.constraints if row.code == "quota")
         return replace(
             found, placed=placed, promises=promises, passes=passes, missed=required.missed, floors=floors
         )
 
 
-def _pass(name: str, search: Search, outcome: Outcome) -> tuple[Pass, ...]:
+def _pass(name: str, search: Search, outcome: PolicyResult) -> tuple[Pass, ...]:
     if outcome.placed is None:
         return ()
     objective = FairShare().objective(search, outcome.placed.choice)
-    return (Pass(name, objective, max(objective, min(outcome.bounds.values(), default=objective))),)
+    bound = max(objective, min(outcome.bounds.values(), default=objective))
+    return (Pass(name, objective, bound, tuple(sorted(outcome.duals.items()))),)
 
 
 def _team(search: Search, t: int) -> str:
@@ -73,7 +76,7 @@ def _quotas(problem: Problem) -> dict[str, Quota]:
     return {team: known.get(team, Quota(team, 0)) for team in teams}
 
 
-def _quota_rows(search: Search) -> list[Row]:
+def _quota_rows(search: Search) -> list[Constraint]:
     rows = []
     for team, quota in _quotas(search.problem).items():
         for gpu_class, limit in ((None, quota.gpus), *quota.gpus_of_class):
@@ -84,7 +87,7 @@ def _quota_rows(search: Search) -> list[Row]:
                 for c, entry in enumerate(each.candidates)
             }
             used = {at: need for at, need in needs.items() if need}
-            rows.append(Row(f"quota:{team}:{gpu_class or 'all'}", used, float(limit), "quota"))
+            rows.append(Constraint(f"quota:{team}:{gpu_class or 'all'}", used, float(limit), "quota"))
     return rows
 
 
@@ -92,37 +95,37 @@ def _gpus(blocks: tuple[tuple[str, int, int], ...], gpu_class: str | None) -> in
     return sum(size * number for name, size, number in blocks if gpu_class in (None, name))
 
 
-def _worths(search: Search, choice: Choice) -> dict[str, float]:
+def _values(search: Search, choice: Choice) -> dict[str, float]:
     found = dict.fromkeys(_quotas(search.problem), 0.0)
     for t, c in choice.items():
-        found[_team(search, t)] += search.tasks[t].candidates[c].worth
+        found[_team(search, t)] += search.tasks[t].candidates[c].value
     return found
 
 
 def _floored(search: Search, floors: Mapping[str, float], more: Mapping[str, float] | None = None) -> Search:
     """Write the floors into the search, in place of those written before; `more` is added to them."""
-    search.rows[:] = [row for row in search.rows if row.code != "quota"]
+    search.constraints[:] = [row for row in search.constraints if row.code != "quota"]
     for team, floor in floors.items():
         if floor > 0:
-            worths = {
-                (t, c): -entry.worth
+            value = {
+                (t, c): -entry.value
                 for t, each in enumerate(search.tasks)
                 if _team(search, t) == team
                 for c, entry in enumerate(each.candidates)
             }
             limit = floor * (1 - _SAME) + (more or {}).get(team, 0.0)
-            search.rows.append(Row(f"quota:{team}:worth", worths, -limit, "quota"))
+            search.constraints.append(Constraint(f"quota:{team}:value", value, -limit, "quota"))
     return search
 
 
-def _beyond(search: Search, floors: Mapping[str, float], hint: Choice) -> Outcome:
+def _beyond(search: Search, floors: Mapping[str, float], hint: Choice) -> PolicyResult:
     """Maximise the sum above the floors; the master counts roughly, so look and raise where it fell short."""
     more: dict[str, float] = {}
     for _ in range(_TRIES):
         found = best_sum(search, hint)
         if found.placed is None:
             break
-        has = _worths(search, found.placed.choice)
+        has = _values(search, found.placed.choice)
         short = {team: floor - has[team] for team, floor in floors.items() if has[team] < floor * (1 - _SAME)}
         if not short:
             return found
@@ -139,7 +142,7 @@ def team_shares(search: Search, choice: Choice, floors: Mapping[str, float]) -> 
     """
     if not floors:
         return ()
-    now = _worths(search, choice)
+    now = _values(search, choice)
     shares = []
     for team, quota in _quotas(search.problem).items():
         if team not in floors:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from libra_plan.planner.optimize.constraints import Choice, Row, must_row
+from libra_plan.planner.optimize.constraints import Choice, Constraint, run_in
 from libra_plan.planner.optimize.master import Placed, Search
-from libra_plan.planner.optimize.policies.base import ask, most
+from libra_plan.planner.optimize.policies.base import best_choice, most
 from libra_plan.planner.plan import Pass
 
 __all__ = ["latency_first"]
@@ -25,12 +25,12 @@ def latency_first(search: Search, hint: Choice | None) -> tuple[tuple[Pass, ...]
     if not run or placed is None:
         return (), None
     best, bound_s = _fastest(search, run, placed)
-    search.rows += [_row(search, t, _no_slower(search, t, best.choice)) for t in run]
+    search.constraints += [_row(search, t, _no_slower(search, t, best.choice)) for t in run]
     return (Pass("latency-first", _total_s(search, run, best.choice), bound_s),), best.choice
 
 
-def _row(search: Search, t: int, allowed: list[int]) -> Row:
-    return must_row(f"latency-first:{search.tasks[t].task.id}", t, allowed, "latency")
+def _row(search: Search, t: int, allowed: list[int]) -> Constraint:
+    return run_in(f"latency-first:{search.tasks[t].task.id}", t, allowed, "latency")
 
 
 def _weighted_s(search: Search, t: int, c: int) -> float:
@@ -58,7 +58,7 @@ def _fastest(search: Search, run: list[int], placed: Placed) -> tuple[Placed, fl
         values = {at: -s for at, s in within.items()}
         hint = best.choice
         result, found = search.until_placed(
-            lambda values=values, rows=rows, hint=hint: ask(search, values, rows, hint)  # type: ignore[misc]
+            lambda values=values, rows=rows, hint=hint: best_choice(search, values, rows, hint)  # type: ignore[misc]
         )
         if found is None:
             return best, bound_s

@@ -6,20 +6,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from libra_plan.planner.optimize.backends import MasterResult
-from libra_plan.planner.optimize.constraints import Choice, Row, count_row
-from libra_plan.planner.optimize.lp import lp_worst_bound
+from libra_plan.planner.optimize.backends import MasterResult, are_many, bound_name
+from libra_plan.planner.optimize.constraints import Choice, Constraint, level_floor
 from libra_plan.planner.optimize.master import Placed, Search
+from libra_plan.planner.optimize.objective import plan_value, throughputs, values_of
 from libra_plan.planner.optimize.policies.aging import run_overdue
 from libra_plan.planner.optimize.policies.base import (
-    Outcome,
-    ask,
-    normalised,
-    prover,
-    report,
-    total_worth,
-    wide,
-    worths,
+    PolicyResult,
+    best_choice,
+    relaxation,
+    report_progress,
 )
 from libra_plan.planner.optimize.policies.requirements import require
 from libra_plan.planner.problem import Problem
@@ -38,7 +34,7 @@ class MaxMin:
         """Plan all tasks at once."""
         return (frozenset(problem.task_of),)
 
-    def plan(self, search: Search, hint: Choice | None) -> Outcome:
+    def plan(self, search: Search, hint: Choice | None) -> PolicyResult:
         """Find the largest sorted vector of throughputs within what tasks require."""
         required = require(search, hint)
         aged = run_overdue(search, required.hint or hint)
@@ -47,15 +43,15 @@ class MaxMin:
 
     def objective(self, search: Search, choice: Choice) -> float:
         """Give the least throughput of a task that can run."""
-        return normalised(search, choice)[0]
+        return throughputs(search.tasks, choice)[0]
 
     def rank(self, search: Search, choice: Choice) -> tuple[float, ...]:
         """Compare the sorted throughputs, then the sums."""
-        levels = normalised(search, choice)
-        return (*(round(level, 9) for level in levels), total_worth(search, choice))
+        levels = throughputs(search.tasks, choice)
+        return (*(round(level, 9) for level in levels), plan_value(search.tasks, choice))
 
 
-def _leximin(search: Search, hint: Choice | None) -> Outcome:
+def _leximin(search: Search, hint: Choice | None) -> PolicyResult:
     """Raise the worst task, then the second worst, and so on; then maximise the sum.
 
     Levels are found in order: the highest level that all but k tasks reach, then the fewest tasks
@@ -66,33 +62,33 @@ def _leximin(search: Search, hint: Choice | None) -> Outcome:
     """
     able = [t for t, each in enumerate(search.tasks) if each.candidates]
     bounds: dict[str, float] = {}
-    relaxed = None if wide(search) else lp_worst_bound(search.tasks, search.rows, able)
+    relaxed = relaxation(search, able)
     if relaxed is not None:
-        bounds["lp"] = relaxed
-    report(search, None, relaxed)
-    promises: tuple[Row, ...] = ()
+        bounds["lp"] = relaxed.value
+    promises: tuple[Constraint, ...] = ()
     placed: Placed | None = None
     below = 0
     levels_end_s = _LEVELS * search.step_s()
     while below < len(able) and not search.ended and (below == 0 or search.step_s() > levels_end_s):
-        ceiling = relaxed if below == 0 else None
+        ceiling = relaxed.value if relaxed is not None and below == 0 else None
         level, bound, found = _highest_level(search, len(able) - below, promises, ceiling, placed)
         if below == 0:
-            bounds[prover(search)] = bound
-            report(search, level, bound)
+            bounds[bound_name(search.tasks, search.params)] = bound
+            report_progress(search, level, bound)
         if found is not None:
-            promises = (*promises, count_row(search.tasks, level, len(able) - below))
+            promises = (*promises, level_floor(search.tasks, level, len(able) - below))
         # no level is reached by all that are left: some must wait, at 0, and as few as can be
         placed, above = _most_above(search, level if found else 0.0, promises, found or placed)
         above = min(above, len(able) - below - 1)  # one stays at the level, whatever was not proven
         if placed is None or above <= 0:
             break
-        promises = (*promises, count_row(search.tasks, _just_above(level if found else 0.0), above))
+        promises = (*promises, level_floor(search.tasks, _just_above(level if found else 0.0), above))
         below = len(able) - above
     _, best = search.until_placed(
-        lambda: ask(search, worths(search), promises, placed.choice if placed else hint)
+        lambda: best_choice(search, values_of(search.tasks), promises, placed.choice if placed else hint)
     )
-    return Outcome(best or placed, bounds, promises)
+    duals = {} if relaxed is None else relaxed.duals
+    return PolicyResult(best or placed, bounds, promises, duals=duals)
 
 
 def _just_above(level: float) -> float:
@@ -100,7 +96,7 @@ def _just_above(level: float) -> float:
 
 
 def _highest_level(
-    search: Search, tasks: int, promises: tuple[Row, ...], ceiling: float | None, known: Placed | None
+    search: Search, tasks: int, promises: tuple[Constraint, ...], ceiling: float | None, known: Placed | None
 ) -> tuple[float, float, Placed | None]:
     """Find the highest level that so many tasks reach, by bisection over the levels there are.
 
@@ -140,17 +136,25 @@ def _highest_level(
     return levels[reached - 1] if reached else 0.0, levels[proven - 1] if proven else 0.0, best
 
 
-def _demand(search: Search, promises: tuple[Row, ...], level: float, tasks: int) -> tuple[Row, ...]:
-    return (*promises, count_row(search.tasks, level, tasks))
+def _demand(
+    search: Search, promises: tuple[Constraint, ...], level: float, tasks: int
+) -> tuple[Constraint, ...]:
+    return (*promises, level_floor(search.tasks, level, tasks))
 
 
-def _any(search: Search, demand: tuple[Row, ...]) -> MasterResult:
-    """Ask for any choice; where there are many candidates a level is not worth all the time there is."""
-    return ask(search, {}, demand, None, limit_s=_PART * search.step_s() if wide(search) else math.inf)
+def _any(search: Search, demand: tuple[Constraint, ...]) -> MasterResult:
+    """Look for any choice; where there are many candidates a level is not worth all the time there is."""
+    return best_choice(
+        search,
+        {},
+        demand,
+        None,
+        limit_s=_PART * search.step_s() if are_many(search.tasks, search.params) else math.inf,
+    )
 
 
 def _placed(
-    search: Search, demand: tuple[Row, ...], chosen: MasterResult | None
+    search: Search, demand: tuple[Constraint, ...], chosen: MasterResult | None
 ) -> tuple[MasterResult, Placed | None]:
     """Place a choice, or another one that keeps the demand."""
     known = [chosen] if chosen is not None else []
@@ -159,12 +163,12 @@ def _placed(
 
 def _reached(levels: Sequence[float], search: Search, choice: Choice, tasks: int) -> int:
     """Count the levels that so many tasks reach in a choice."""
-    reached = normalised(search, choice)[-tasks]
+    reached = throughputs(search.tasks, choice)[-tasks]
     return sum(1 for level in levels if level <= reached)
 
 
 def _most_above(
-    search: Search, level: float, promises: tuple[Row, ...], found: Placed | None
+    search: Search, level: float, promises: tuple[Constraint, ...], found: Placed | None
 ) -> tuple[Placed | None, int]:
     """Find the most tasks that can be above a level at once, promises kept."""
     higher = {
@@ -176,8 +180,8 @@ def _most_above(
     if not higher:
         return found, 0
     hint = found.choice if found else None
-    _, placed = search.until_placed(lambda: ask(search, higher, promises, hint))
+    _, placed = search.until_placed(lambda: best_choice(search, higher, promises, hint))
     placed = placed or found
     if placed is None:
         return None, 0
-    return placed, sum(1 for each in normalised(search, placed.choice) if each >= _just_above(level))
+    return placed, sum(1 for each in throughputs(search.tasks, placed.choice) if each >= _just_above(level))

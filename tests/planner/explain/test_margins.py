@@ -112,7 +112,7 @@ def second_best(problem: Problem, plan: Plan) -> float | None:
     for picks in product(*([None, *range(len(each.candidates))] for each in tasks)):
         choice = {t: c for t, c in enumerate(picks) if c is not None}
         ways = {tasks[t].task.id: tasks[t].candidates[c].configuration.phases for t, c in choice.items()}
-        worth = sum(tasks[t].candidates[c].worth for t, c in choice.items())
+        worth = sum(tasks[t].candidates[c].value for t, c in choice.items())
         if not choice or ways == chosen or (best is not None and worth <= best):
             continue
         if place(problem, tasks, choice, EXACT, limit_s=5.0) is not None:

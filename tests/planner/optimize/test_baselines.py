@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from random_problems import random_problem
 
-from libra_plan.planner.optimize.baselines import fits_rows, greedy
-from libra_plan.planner.optimize.constraints import Choice, Row, master_rows
+from libra_plan.planner.optimize.baselines import keeps_all, greedy
+from libra_plan.planner.optimize.constraints import Choice, Constraint, base_constraints
 from libra_plan.planner.optimize.objective import TaskCandidates, candidates_of
 
 
-def _plainly(tasks: list[TaskCandidates], rows: list[Row], begin: Choice) -> Choice:
+def _plainly(tasks: list[TaskCandidates], rows: list[Constraint], begin: Choice) -> Choice:
     """Take the step of most worth per further GPU that fits, the first of equals, until there is none."""
     now = dict(begin)
     while True:
@@ -19,10 +19,10 @@ def _plainly(tasks: list[TaskCandidates], rows: list[Row], begin: Choice) -> Cho
         for t, each in enumerate(tasks):
             had = each.candidates[now[t]] if t in now else None
             for c, entry in enumerate(each.candidates):
-                gain = entry.worth - (had.worth if had else 0.0)
+                gain = entry.value - (had.value if had else 0.0)
                 more = float(entry.configuration.gpus) - (float(had.configuration.gpus) if had else 0.0)
                 rate = gain / max(more, 1e-3)
-                if gain > 1e-12 and rate > best and fits_rows(rows, {**now, t: c}):
+                if gain > 1e-12 and rate > best and keeps_all(rows, {**now, t: c}):
                     best, step = rate, (t, c)
         if step is None:
             return now
@@ -35,7 +35,7 @@ def test_greedy_takes_the_best_step_each_time(first: int) -> None:
     for seed in range(first, first + 40):
         problem = random_problem(seed)
         tasks = candidates_of(problem, problem)
-        rows = master_rows(tasks, problem.cluster)
+        rows = base_constraints(tasks, problem.cluster)
         begin: Choice = {}
         if seed % 3 == 0 and tasks[0].candidates:
             begin = {0: int(np.random.default_rng(seed).integers(len(tasks[0].candidates)))}

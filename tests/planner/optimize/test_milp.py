@@ -14,11 +14,11 @@ from live import words_of
 from random_problems import random_problem, with_running
 
 from libra_plan.errors import InputError, LibraError
-from libra_plan.planner.optimize import milp, milp_cbc
+from libra_plan.planner.optimize import milp
 from libra_plan.planner.optimize.backends import MasterResult, maximise
 from libra_plan.planner.optimize.base import Backend, SolveParams
-from libra_plan.planner.optimize.constraints import Row
-from libra_plan.planner.optimize.interrupter import Watch
+from libra_plan.planner.optimize.constraints import Constraint
+from libra_plan.planner.optimize.interrupter import Interrupter
 from libra_plan.planner.optimize.objective import candidates_of
 from libra_plan.planner.optimize.solve import solve_problem
 from libra_plan.planner.problem import Policy, Problem
@@ -81,7 +81,7 @@ def test_all_solvers_move_as_few_tasks(backend: Backend) -> None:
 # ---------------------------------------------------------------- a model too hard to finish
 
 
-def hard() -> tuple[list, list[Row], dict]:
+def hard() -> tuple[list, list[Constraint], dict]:
     """Make a knapsack in ten dimensions that nobody proves in seconds."""
     rng = np.random.default_rng(0)
     tasks = candidates_of(
@@ -91,14 +91,14 @@ def hard() -> tuple[list, list[Row], dict]:
         problem,
     )
     ats = [(t, c) for t, each in enumerate(tasks) for c in range(len(each.candidates))]
-    rows = [Row(f"one:{t}", {at: 1.0 for at in ats if at[0] == t}, 1.0) for t in range(len(tasks))]
+    rows = [Constraint(f"one:{t}", {at: 1.0 for at in ats if at[0] == t}, 1.0) for t in range(len(tasks))]
     for number in range(10):
         taken = dict(zip(ats, map(float, rng.integers(1, 1000, len(ats))), strict=True))
-        rows.append(Row(f"knapsack:{number}", taken, sum(taken.values()) / 6))
+        rows.append(Constraint(f"knapsack:{number}", taken, sum(taken.values()) / 6))
     return list(tasks), rows, dict(zip(ats, map(float, rng.integers(1, 1000, len(ats))), strict=True))
 
 
-def ask(backend: Backend, limit_s: float = 1.0, **more: object) -> tuple[MasterResult, float]:
+def best_choice(backend: Backend, limit_s: float = 1.0, **more: object) -> tuple[MasterResult, float]:
     tasks, rows, values = hard()
     result = maximise(tasks, rows, values, params(backend, **more), limit_s=limit_s)
     return result, sum(values[at] for at in (result.choice or {}).items())
@@ -107,7 +107,7 @@ def ask(backend: Backend, limit_s: float = 1.0, **more: object) -> tuple[MasterR
 @pytest.mark.parametrize("backend", OTHERS)
 def test_a_time_limit_is_not_called_optimal(backend: Backend) -> None:
     """PuLP 3 says "Optimal" when the limit struck: believed, every certificate would be false."""
-    result, value = ask(backend)
+    result, value = best_choice(backend)
     assert result.choice
     assert not result.optimal
     assert result.bound > value * 1.0001
@@ -127,9 +127,9 @@ def test_the_bound_is_on_the_right_side(backend: Backend) -> None:
 @pytest.mark.parametrize("backend", OTHERS)
 def test_whoever_looks_on_can_end_the_search(backend: Backend) -> None:
     """Ctrl-C must give the incumbent, whichever solver runs."""
-    watch = Watch()
+    watch = Interrupter()
     threading.Timer(1.0, watch.stop).start()
-    result, value = ask(backend, limit_s=120.0, watch=watch)
+    result, value = best_choice(backend, limit_s=120.0, interrupter=watch)
     assert result.choice
     assert not result.optimal
     assert result.bound > value
@@ -139,13 +139,13 @@ def test_whoever_looks_on_can_end_the_search(backend: Backend) -> None:
 def test_a_limit_too_short_for_anything_proves_nothing(backend: Backend) -> None:
     """PuLP 4 calls a CBC that ran out of time before its first look infeasible."""
     for limit_s in (0.001, 0.01, 0.02):
-        assert not ask(backend, limit_s=limit_s)[0].infeasible
+        assert not best_choice(backend, limit_s=limit_s)[0].infeasible
 
 
 def test_highs_starts_from_the_hint() -> None:
     """PuLP 3 cannot pass a start on; without it a short limit would lose what is known already."""
     tasks, rows, values = hard()
-    good, value = ask(Backend.HIGHS, limit_s=2.0)
+    good, value = best_choice(Backend.HIGHS, limit_s=2.0)
     result = maximise(tasks, rows, values, params(Backend.HIGHS), limit_s=0.1, hint=good.choice)
     assert sum(values[at] for at in result.choice.items()) >= value
 
@@ -154,9 +154,9 @@ def test_highs_starts_from_the_hint() -> None:
 def test_what_cannot_be_is_said_to_be_impossible(backend: Backend) -> None:
     """Max-min is decided on proofs of infeasibility, the empty row's among them."""
     tasks, rows, _ = hard()
-    demand = Row("all", dict.fromkeys(rows[-1].coefficients, -1.0), -float(len(tasks)))
+    demand = Constraint("all", dict.fromkeys(rows[-1].coefficients, -1.0), -float(len(tasks)))
     assert maximise(tasks, [*rows, demand], {}, params(backend), limit_s=20.0).infeasible
-    assert maximise(tasks, [Row("never", {}, -1.0)], {}, params(backend), limit_s=20.0).infeasible
+    assert maximise(tasks, [Constraint("never", {}, -1.0)], {}, params(backend), limit_s=20.0).infeasible
 
 
 # ---------------------------------------------------------------- what cannot be believed
@@ -167,7 +167,7 @@ def test_numbers_that_are_none_are_refused_by_name(bad: float) -> None:
     """HiGHS has called a row with NaN optimal at 0, and then crashed."""
     tasks, rows, values = hard()
     spoilt = replace(rows[-10], limit=bad)
-    with pytest.raises(RuntimeError, match="row knapsack:0 "):
+    with pytest.raises(RuntimeError, match="constraint knapsack:0 "):
         maximise(tasks, [*rows[:-10], spoilt], values, params(Backend.HIGHS), limit_s=1.0)
     with pytest.raises(RuntimeError, match="candidate 1 of task 0"):
         maximise(tasks, rows, {**values, (0, 1): bad}, params(Backend.HIGHS), limit_s=1.0)
@@ -176,16 +176,16 @@ def test_numbers_that_are_none_are_refused_by_name(bad: float) -> None:
 def test_a_choice_that_breaks_a_row_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """CBC has printed Optimal over "Postprocessed model is infeasible": we add the rows up ourselves."""
     everything = dict.fromkeys(range(150), 0)
-    monkeypatch.setattr(milp, "_solver", lambda *_: lambda _: milp.Answer(everything, -1.0, True))
-    with pytest.raises(LibraError, match=r"breaks its own rows; got .* in row knapsack:0; allowed: at most"):
-        ask(Backend.HIGHS)
+    monkeypatch.setattr(milp, "_by_highs", lambda *_: milp._Found(everything, -1.0, True))
+    with pytest.raises(LibraError, match=r"breaks its own constraints; got .* in knapsack:0; allowed: at most"):
+        best_choice(Backend.HIGHS)
 
 
 def test_a_solver_that_is_not_there_is_named_with_those_that_are(monkeypatch: pytest.MonkeyPatch) -> None:
     """A binary without the x bit, or PuLP 4 without CBC: the user must learn what else to take."""
     monkeypatch.setattr(pulp, "listSolvers", lambda onlyAvailable=False: ["HiGHS", "CPSAT"])
     with pytest.raises(InputError) as caught:
-        ask(Backend.CBC)
+        best_choice(Backend.CBC)
     assert caught.value.allowed == "cp-sat, highs"
     assert "cbc is not available" in caught.value.message
 
@@ -193,7 +193,7 @@ def test_a_solver_that_is_not_there_is_named_with_those_that_are(monkeypatch: py
 def test_plans_that_must_repeat_are_left_to_cp_sat() -> None:
     """HiGHS and CBC stop by the clock, so they cannot promise the same plan bit for bit."""
     with pytest.raises(InputError, match="--deterministic"):
-        ask(Backend.HIGHS, deterministic=True)
+        best_choice(Backend.HIGHS, deterministic=True)
 
 
 def test_a_cbc_that_hangs_is_killed(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,7 +202,7 @@ def test_a_cbc_that_hangs_is_killed(tmp_path, monkeypatch: pytest.MonkeyPatch) -
     program.write_text("#!/usr/bin/env python3\nimport time\ntime.sleep(600)\n")
     program.chmod(0o755)
     monkeypatch.setattr(milp, "available_backends", lambda: {Backend.CBC: str(program)})
-    monkeypatch.setattr(milp_cbc, "_GRACE_S", 0.3)
-    result, _ = ask(Backend.CBC, limit_s=0.2)
+    monkeypatch.setattr(milp, "_GRACE_S", 0.3)
+    result, _ = best_choice(Backend.CBC, limit_s=0.2)
     assert (result.choice, result.infeasible) == (None, False)
     assert not [words for words in words_of(psutil.Process().children()) if str(program) in words]

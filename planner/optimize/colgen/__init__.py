@@ -1,1 +1,0 @@
-"""Configuration generation at cluster scale, on resources and pricing oracles a caller gives."""
