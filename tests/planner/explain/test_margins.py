@@ -9,7 +9,7 @@ import pytest
 from random_problems import random_problem
 
 from libra_plan.models.topology import Gpu, GpuId, Node
-from libra_plan.planner.explain import explain_plan, explain_no_plan, relaxed
+from libra_plan.planner.explain import explain_no_plan, explain_plan, relaxed
 from libra_plan.planner.explain.margins import gains_of_limits, next_best, one_more_gpu
 from libra_plan.planner.optimize.base import SolveParams
 from libra_plan.planner.optimize.objective import candidates_of

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from random_problems import random_problem
 
-from libra_plan.planner.optimize.baselines import keeps_all, greedy
+from libra_plan.planner.optimize.baselines import greedy, keeps_all
 from libra_plan.planner.optimize.constraints import Choice, Constraint, base_constraints
 from libra_plan.planner.optimize.objective import TaskCandidates, candidates_of
 
