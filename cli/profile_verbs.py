@@ -76,12 +76,11 @@ _DRIFT = (
 
 @app.command("fit", help=_FIT)
 def _fit(profiles: ProfilesPath, form: FormOption = Form.TABLE) -> None:
-    from libra_plan.planner.report.profile_tables import fit_data, fit_table
+    from libra_plan.planner.report.profile_tables import fit_data, fit_note, fit_table
 
     begun = time.perf_counter()
     fits = lp.fit_profiles(profiles)
-    plural = "" if len(fits) == 1 else "s"
-    render.note(f"{len(fits)} profile{plural} fitted in {time.perf_counter() - begun:.2f} s")
+    render.note(fit_note(fits, time.perf_counter() - begun))
     if form is Form.TABLE:
         render.print_text(fit_table(fits, render.page()))
     else:
@@ -119,15 +118,13 @@ def _predict(
     allow_prior: AllowPrior = False,
     form: FormOption = Form.TABLE,
 ) -> None:
-    from libra_plan.planner.report.profile_tables import answer_data, answer_table
+    from libra_plan.planner.report.profile_tables import answer_data, answer_note, answer_table
 
     begun = time.perf_counter()
     found = lp.predict_costs(profiles, points, set_name=set_, allow_prior=allow_prior)
     for line in found.notes:
         render.note(line)
-    count = len(found.answers)
-    took = f"in {time.perf_counter() - begun:.2f} s, fits included"
-    render.note(f"{count} row{'' if count == 1 else 's'}, {found.refused} refused, {took}")
+    render.note(answer_note(found, time.perf_counter() - begun))
     if form is Form.TABLE:
         render.print_text(answer_table(found, render.page()))
     else:

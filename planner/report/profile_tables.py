@@ -17,18 +17,21 @@ from libra_plan.models.fit import FittedProfile
 from libra_plan.models.questions import BadQuestion, CostQuestion
 from libra_plan.planner.report.text_table import PLAIN, Page, table_text
 from libra_plan.planner.telemetry.drift import RoleDrift
+from libra_plan.profiles.counting import counted
 from libra_plan.profiles.importers.facts import FLAGS, flag_name
 from libra_plan.profiles.importers.run import FORMATS, ImportReport
 from libra_plan.profiles.measure.measure import MeasureReport
 
 __all__ = [
     "answer_data",
+    "answer_note",
     "answer_table",
     "check_data",
     "check_text",
     "drift_data",
     "drift_table",
     "fit_data",
+    "fit_note",
     "fit_table",
     "formats_data",
     "formats_text",
@@ -75,6 +78,11 @@ def fit_table(fits: Mapping[str, FittedProfile], page: Page = PLAIN) -> str:
         for quantity, curve in (("time s", each.time), ("memory MiB", each.memory))
     ]
     return table_text(_FIT, rows, (3,), page)
+
+
+def fit_note(fits: Mapping[str, FittedProfile], took_s: float) -> str:
+    """Return a line about how many profiles were fitted."""
+    return f"{counted(len(fits), 'profile')} fitted in {took_s:.2f} s"
 
 
 def fit_data(fits: Mapping[str, FittedProfile]) -> dict[str, Any]:
@@ -183,6 +191,12 @@ def answer_table(found: CostAnswers, page: Page = PLAIN) -> str:
             ]
         )
     return table_text(_ANSWER, rows, (0, 4, 5, 6, 7, 8, 9), page)
+
+
+def answer_note(found: CostAnswers, took_s: float) -> str:
+    """Return a line about how many questions were answered."""
+    rows = counted(len(found.answers), "row")
+    return f"{rows}, {found.refused} refused, in {took_s:.2f} s, fits included"
 
 
 def answer_data(found: CostAnswers) -> list[dict[str, Any]]:

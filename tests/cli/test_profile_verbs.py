@@ -7,7 +7,7 @@ import json
 import pytest
 from profile_files import write_profile
 
-from libra_plan.models.curves.curve import MEMORY_LEVEL, TIME_LEVEL
+from libra_plan.models.curves import curve
 
 POINTS = (
     "role,model,precision,recompute,mode,batch,seq_len\n"
@@ -104,8 +104,8 @@ def test_the_table_of_a_check_says_what_covered_means(call, one_profile):
     """The word alone can mean anything; the levels are those the bounds are made for."""
     out = call("profile", "check", one_profile, "--worst", 0).out
     assert "covered: share of the points" in out.splitlines()[-1]
-    assert f"{TIME_LEVEL:.0%}".replace("%", " %") in out
-    assert f"{MEMORY_LEVEL:.0%}".replace("%", " %") in out
+    assert f"{curve._TIME[0]:.0%}".replace("%", " %") in out
+    assert f"{curve._MEMORY[0]:.0%}".replace("%", " %") in out
     assert "why not" not in out
 
 
