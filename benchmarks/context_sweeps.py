@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from libra_plan.models.costs.base import Array, relative_nnls
-from libra_plan.models.network import ring_exchange_s
+from libra_plan.models.network import Link, ring_exchange_s
 from libra_plan.models.parallelism import Layout
 from libra_plan.profiles.hardware import GPUS
 from libra_plan.profiles.schema import ModelShape, Software
@@ -67,7 +67,7 @@ def point(model: str, length: float, ranks: int, seconds: float) -> Row:
     """Give one row with its physics, per token and GPU of the replica."""
     shape, rate = SHAPES[model], GPUS["h100_sxm"].bf16_per_s
     layout = Layout(tp=8, pp=1, cp=ranks) if model == "405B" else Layout(cp=ranks)
-    ring = ring_exchange_s(shape, SOFTWARE, "train", layout, length, LINK_GIB_PER_S[layout.tp])
+    ring = ring_exchange_s(shape, SOFTWARE, "train", layout, length, Link(LINK_GIB_PER_S[layout.tp]))
     attended = PASSES * 2.0 * shape.layers * shape.hidden * length / rate
     per_token = ring * layout.gpus_per_replica / length
     return Row(model, seconds, PASSES * 2.0 * shape.params / rate, attended, per_token)

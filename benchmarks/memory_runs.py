@@ -20,7 +20,7 @@ from libra_plan.errors import RefusedError
 from libra_plan.models.costs.base import places_of
 from libra_plan.models.curves.curve import MEMORY_LEVEL, upper_quantile
 from libra_plan.models.fit import FittedProfile, fit_profile
-from libra_plan.models.memory.bound import RUN_RESERVE, MemoryBound, RunReserve
+from libra_plan.models.memory.bound import MemoryBound, RunReserve, run_reserve
 from libra_plan.models.memory.states import standing_mib
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.query import Query
@@ -115,7 +115,7 @@ def cross_coverage(*, leave_model_out: bool = False) -> dict[tuple[str, str], Co
     for both in pairs():
         model = both[0].file.model.id
         others = derived([each for each in twice if each.model != model])
-        reserve = others if leave_model_out else RUN_RESERVE
+        reserve = others if leave_model_out else run_reserve("h200_sxm")
         for fitted, other, name in ((*both, SETS[0]), (*both[::-1], SETS[1])):
             fit = fit_profile(fitted.file, fitted.points)
             compare(fit, other, reserve, found[name, fitted.file.phase])

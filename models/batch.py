@@ -241,7 +241,8 @@ def engine_need(
 
     For serving tables, which measured times alone. The last block of each sequence counts whole.
     """
-    from libra_plan.models.memory.shapes import BLOCK_TOKENS, engine_static, kv_mib_per_token
+    from libra_plan.models.memory.shapes import BLOCK_TOKENS, engine_static
+    from libra_plan.models.memory.states import kv_mib_per_token
 
     return cache_need(
         [-(-length // BLOCK_TOKENS) * BLOCK_TOKENS for length in lengths_tokens],
@@ -258,7 +259,7 @@ def profile_need(
     Training and scoring: a micro-batch of the n longest, each padded to the longest; in training beside
     the gradients of an earlier one. Decoding: the n longest at once, at their mean.
     """
-    from libra_plan.models.memory.held_gradients import with_held_gradients
+    from libra_plan.models.memory.states import with_held_gradients
     from libra_plan.models.query import Query
 
     profile = fitted.profile

@@ -4,26 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from typing import Literal
 
 from libra_plan.errors import ClusterError
 from libra_plan.models.topology import SEATS, AbsentGpu, Cluster, Gpu, GpuId, Node, seat_class, seat_index
+from libra_plan.profiles import hardware
 from libra_plan.profiles.schema import ClusterFile, GpuSpec, NodeSpec
 from libra_plan.profiles.wording import did_you_mean
 
 __all__ = [
-    "ASSUMED_CORES_PER_GPU",
-    "ASSUMED_HOST_MIB_PER_GPU",
-    "ASSUMED_INTER_NODE_GIB_PER_S",
     "cluster_of",
     "resolve_gpu",
     "uniform_cluster",
 ]
-
-# An HGX H200 node as it is usually sold: 2 × 96 cores and 2 TiB for eight GPUs. Used only for
-# `--gpus N`, whose cluster says "assumed" in its name. Between nodes: one 400 Gbit/s adapter per GPU.
-ASSUMED_CORES_PER_GPU = 24.0
-ASSUMED_HOST_MIB_PER_GPU = 256.0 * 1024.0
-ASSUMED_INTER_NODE_GIB_PER_S = 400e9 / 8 / 2.0**30
 
 
 def cluster_of(file: ClusterFile, measured_mib: Mapping[str, float] | None = None) -> Cluster:
@@ -58,24 +51,28 @@ def uniform_cluster(
     gpus_per_node: int = 8,
     *,
     intra_node_gib_per_s: float | None = None,
-    inter_node_gib_per_s: float | None = ASSUMED_INTER_NODE_GIB_PER_S,
+    inter_node_gib_per_s: float | Literal["assumed"] | None = "assumed",
 ) -> Cluster:
     """Build `gpus` equal GPUs in nodes of `gpus_per_node`; the last node holds what is left over.
 
     `memory_mib` is the measured total of a GPU. CPU cores and host memory are assumed in
-    proportion to the GPUs (24 cores and 256 GiB each), and the bandwidth between nodes as 46.6 GiB/s,
-    which the cluster's name says. Without `intra_node_gib_per_s` that of the profiles counts.
+    proportion to the GPUs, and the bandwidth between nodes, as the file of the GPU class says
+    (H200: 24 cores and 256 GiB each, 46.6 GiB/s); the cluster's name tells that. Without
+    `intra_node_gib_per_s` that of the profiles counts.
     """
     if gpus < 1 or gpus_per_node < 1:
         raise ClusterError(
             "a cluster needs GPUs", got=f"{gpus} GPUs, {gpus_per_node} per node", allowed="≥ 1"
         )
+    node = hardware.gpu_class(gpu_class).node
+    if inter_node_gib_per_s == "assumed":
+        inter_node_gib_per_s = node.inter_node_gib_per_s
     nodes = []
     for first in range(0, gpus, gpus_per_node):
         size = min(gpus_per_node, gpus - first)
         name = f"node{first // gpus_per_node}"
         cards = tuple(Gpu(GpuId(name, index), gpu_class, memory_mib) for index in range(size))
-        cores, host = ASSUMED_CORES_PER_GPU * size, ASSUMED_HOST_MIB_PER_GPU * size
+        cores, host = node.cpu_cores_per_gpu * size, node.host_memory_mib_per_gpu * size
         nodes.append(Node(name, cards, cpu_cores=cores, host_memory_mib=host))
     name = f"{gpus}-{gpu_class}-assumed"
     return Cluster(name, tuple(nodes), intra_node_gib_per_s, inter_node_gib_per_s)

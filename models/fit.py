@@ -28,7 +28,7 @@ from libra_plan.models.curves.layouts import (
     rows_by_layout,
     time_samples,
 )
-from libra_plan.models.memory.bound import MemoryBound
+from libra_plan.models.memory.bound import MemoryBound, run_reserve
 from libra_plan.models.memory.shapes import engine_memory, engine_static, shape_memory
 from libra_plan.models.memory.states import standing_mib, weights_mib
 from libra_plan.models.parallelism import Layout, layout_faults, octaves_between
@@ -69,8 +69,9 @@ class FittedProfile:
     @cached_property
     def bounds(self) -> dict[Layout, MemoryBound]:
         """The upper bounds of memory by layout."""
+        reserve = run_reserve(self.profile.hardware.gpu_class)
         return {
-            fit.layout: MemoryBound(fit.memory, standing_mib(self.profile, fit.layout, fit.base_dp))
+            fit.layout: MemoryBound(fit.memory, standing_mib(self.profile, fit.layout, fit.base_dp), reserve)
             for fit in self.fits
             if fit.memory is not None
         }

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from libra_plan.errors import RefusedError
-from libra_plan.models.memory.held_gradients import micro_batches_of
+from libra_plan.models.memory.states import micro_batches_of
 from libra_plan.models.questions import CostQuestion
 from libra_plan.profiles.catalog import LoadedProfile
 from libra_plan.profiles.model_shapes import plain_name

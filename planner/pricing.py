@@ -1,9 +1,4 @@
-"""From a workload, its profiles and a cluster to the frozen problem that solvers get.
-
-Multiply a role's stage times by what was observed of it.
-
-Price what tasks that run jointly share: one rollout engine over the trajectories of all of them.
-"""
+"""From a workload, its profiles and a cluster to the frozen problem that solvers get."""
 
 from __future__ import annotations
 
@@ -79,12 +74,17 @@ def price_workload(
         fits = fit_folder(folder, gpu_classes=classes, allow_prior=allow_prior)
     prices = PriceInputs(cluster, folder.profiles, fits, folder.switching, allow_prior, moves or {})
     horizon_s = folder.workload.horizon_s
-    works = {
-        spec.id: work_of(spec, _traces(spec, folder), seed, at_steps_ahead) for spec in folder.workload.tasks
-    }
+    priced: dict[bytes, tuple[TaskWork, tuple[Role, ...]]] = {}  # equal tasks are priced once
+    for spec in folder.workload.tasks:
+        if _what_is_priced(spec) not in priced:
+            work = work_of(spec, _traces(spec, folder), seed, at_steps_ahead)
+            roles = tuple(_role(role, work, _coupling(spec), prices) for role in spec.roles)
+            priced[_what_is_priced(spec)] = (work, roles)
     tasks = tuple(
-        _task(spec, works[spec.id], prices, horizon_s, corrections) for spec in folder.workload.tasks
+        _task(spec, *priced[_what_is_priced(spec)], prices, horizon_s, corrections)
+        for spec in folder.workload.tasks
     )
+    works = {spec.id: priced[_what_is_priced(spec)][0] for spec in folder.workload.tasks}
     specs = {spec.id: spec for spec in folder.workload.tasks}
     sharing = tuple(
         rounded(corrected_sharing(priced_sharing(each, specs, works, prices, seed), corrections))
@@ -103,17 +103,23 @@ def _quotas(workload: WorkloadFile) -> tuple[Quota, ...]:
     )
 
 
+def _what_is_priced(spec: TaskSpec) -> bytes:
+    """Return what the prices of a task's roles depend on: tasks with the same have the same prices."""
+    roles = [msgspec.structs.replace(role, command=()) for role in spec.roles]
+    return msgspec.json.encode([spec.work_per_step, spec.coupling, roles])
+
+
 def _task(
     spec: TaskSpec,
     work: TaskWork,
+    roles: tuple[Role, ...],
     prices: PriceInputs,
     horizon_s: float,
     corrections: CorrectionsFile | None,
 ) -> Task:
-    coupling = _coupling(spec)
     roles = tuple(
-        corrected_role(_role(role, work, coupling, prices), spec.id, role.profiles, corrections)
-        for role in spec.roles
+        corrected_role(priced, spec.id, role.profiles, corrections)
+        for priced, role in zip(roles, spec.roles, strict=True)
     )
     trains = any(role.kind in TRAINING for role in spec.roles)
     rollouts = [
@@ -134,7 +140,7 @@ def _task(
         spec.id,
         spec.weight,
         roles,
-        coupling,
+        _coupling(spec),
         arrangements,
         float(work.samples),
         float(work.sequences.total),

@@ -28,8 +28,10 @@ from libra_plan.models.curves.domain import Domain, Reaches, hull_of
 __all__ = [
     "LEAST_POINTS",
     "MARGIN",
+    "MEMORY_LEVEL",
     "REPEAT_NOISE",
     "RUN_NOISE",
+    "TIME_LEVEL",
     "AnyForm",
     "Curve",
     "CurveSample",
@@ -48,9 +50,10 @@ MARGIN = math.log(1.15)
 """One octave outside, decode forms err by 15 % at the 90th percentile (public decode timings)."""
 LEAST_POINTS = 6
 """Four points can miss by more than 100 %; six is the least that public decode timings allow."""
-_TIME = (0.90, MARGIN)
-"""Level of bounds, and the margin of too few errors."""
-_MEMORY = (0.95, float(np.log(1.03)))
+TIME_LEVEL, MEMORY_LEVEL = 0.90, 0.95
+"""Share of groups that the bounds hold for."""
+_FEW_TIME, _FEW_MEMORY = MARGIN, float(np.log(1.03))
+"""Margins of too few errors."""
 REPEAT_NOISE = 0.01
 """No bound is tighter than 1 %: repeats of published timings differ by 0.2 to 1 %."""
 RUN_NOISE = 0.015
@@ -213,7 +216,7 @@ def upper_quantile(errors: Sequence[float], level: float, margin: float) -> floa
 
 def error_bound(errors: Sequence[float], one_sided: bool) -> tuple[float, float]:
     """Return the bound of ln errors of memory (`one_sided`) or time, and the margin of one octave outside."""
-    level, few = _MEMORY if one_sided else _TIME
+    level, few = (MEMORY_LEVEL, _FEW_MEMORY) if one_sided else (TIME_LEVEL, _FEW_TIME)
     return max(upper_quantile(errors, level, few), REPEAT_NOISE), few
 
 

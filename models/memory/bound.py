@@ -1,20 +1,4 @@
-"""What a peak may differ by between two runs of the same step on the same stack: room to keep free.
-
-    reserve = mib + share · (peak - states), MiB
-
-Two sets of H200 measurements (`profiles/h200-*` and `h200b-*`: same driver, CUDA, torch and
-transformers, another card, another process) hold the same 76 shapes twice.
-
-- `mib` is the most that *allocated* peaks differed by: cuBLAS workspaces and buffers that earlier
-  shapes of the process left behind, the same at every shape of a model.
-- `share` is the conformal 95 % quantile of what is left of the difference of *reserved* peaks, as
-  a share of what moves with the shape (the peak less weights or training states, which lie still):
-  segments that the allocator caches for earlier shapes, and the holes in them.
-
-Profiles of other stacks take the same figures, for want of two runs of theirs.
-`benchmarks/memory_runs.py` derives them, and prints how they do on a model left out; a test compares.
-
-The upper bound of peak memory: it grows with batch and length, and holds for another run.
+"""The upper bound of peak memory: it grows with batch and length, and holds for another run.
 
     U(p) = min(over measured q ≥ p: B(q),  max(over measured q ≤ p: B(q),  M(p)))
 
@@ -22,6 +6,15 @@ B is what was measured with the reserve for another run, raised to that of every
 place; M is the fitted form at its worst ratio to a measured point, with the error of groups left
 out of the fit and the reserve. Every part grows with batch and length, so U does, whatever bumps the
 allocator left in the points; at a measured place U is B.
+
+The reserve is what a peak may differ by between two runs of the same step on the same stack:
+
+    reserve = mib + share · (peak − states), MiB
+
+`mib` is the most that allocated peaks differed by (cuBLAS workspaces and buffers that earlier shapes of
+the process left behind), `share` the conformal 95 % quantile of what is left of the difference of reserved
+peaks, as a share of what moves with the shape. Both stand in the file of the GPU class (`runs`);
+`benchmarks/memory_runs.py` derives them from two sets of the same 76 shapes on H200.
 """
 
 from __future__ import annotations
@@ -29,12 +22,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from libra_plan.models.costs.base import Array, Places, places_of
+from libra_plan.models.costs.base import Array, Flags, Places, places_of
 from libra_plan.models.curves.curve import MARGIN, REPEAT_NOISE, Curve
+from libra_plan.profiles.hardware import gpu_class
 
-__all__ = ["RUN_RESERVE", "MemoryBound", "RunReserve"]
+__all__ = ["MemoryBound", "RunReserve", "run_reserve"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +43,16 @@ class RunReserve:
         return room
 
 
-RUN_RESERVE = RunReserve(mib=1088.1, share=0.2424)
+def run_reserve(class_name: str) -> RunReserve:
+    """Return the reserve of a GPU class."""
+    runs = gpu_class(class_name).runs
+    return RunReserve(runs.reserve_mib, runs.reserve_share)
 
 
 class MemoryBound:
     """The upper bound of one fitted memory; `states_mib` lie still whatever the shape."""
 
-    def __init__(self, curve: Curve, states_mib: float, reserve: RunReserve = RUN_RESERVE) -> None:
+    def __init__(self, curve: Curve, states_mib: float, reserve: RunReserve) -> None:
         self._reserve = reserve
         self._curve = curve
         self._at = places_of([sample.place for sample in curve.samples])
@@ -79,9 +75,9 @@ class MemoryBound:
         largest: Array = np.where(_at_most(self._at, places), self._values, 0.0).max(axis=1)
         return largest
 
-    def covered(self, places: Places) -> NDArray[np.bool_]:
+    def covered(self, places: Places) -> Flags:
         """Tell which places a measured run at least as large in all parts bounds."""
-        held: NDArray[np.bool_] = np.any(_at_most(places, self._at), axis=0)
+        held: Flags = np.any(_at_most(places, self._at), axis=0)
         return held
 
     def _log_errors(self, places: Places) -> Array:
@@ -101,8 +97,8 @@ class MemoryBound:
         return upper
 
 
-def _at_most(smaller: Places, larger: Places) -> NDArray[np.bool_]:
+def _at_most(smaller: Places, larger: Places) -> Flags:
     """Tell, row by row of `larger`, which rows of `smaller` it holds in all three parts."""
     fits = smaller[None, :, :] <= larger[:, None, :]
-    held: NDArray[np.bool_] = fits[:, :, 0] & fits[:, :, 1] & fits[:, :, 2]
+    held: Flags = fits[:, :, 0] & fits[:, :, 1] & fits[:, :, 2]
     return held

@@ -26,11 +26,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from libra_plan.models.costs.memory import CacheForm
-from libra_plan.models.memory.states import state_mib, weights_mib
+from libra_plan.models.memory.states import kv_mib_per_token, state_mib, weights_mib
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.quantities import Estimate, Origin
-from libra_plan.profiles.hardware import bytes_per_weight
+from libra_plan.profiles.hardware import gpu_class
 from libra_plan.profiles.schema import ModelShape, Phase, ProfileFile, Software
 from libra_plan.profiles.units import MIB
 
@@ -42,7 +41,6 @@ __all__ = [
     "engine_memory",
     "engine_static",
     "kept_activations_mib",
-    "kv_mib_per_token",
     "live_layer_mib",
     "logits_mib",
     "moments_of",
@@ -140,33 +138,20 @@ def moments_of(profile: ProfileFile, layout: Layout, batch: float, length: float
 
 
 BLOCK_TOKENS = 16  # a sequence leaves part of its last KV block empty
-_RESERVE_MIB = 3584.0
-_COMMUNICATION_MIB = {1: 0.0, 2: 342.0}
-_COMMUNICATION_MOST_MIB = 392.0
 
 
-def communication_mib(tensor_parallel: int) -> float:
-    """Give NCCL's buffers, outside the allocator: 0, 342 or 392 MiB at tp 1, 2, 4 and more.
-
-    What AIConfigurator takes for its engines.
-    """
-    return _COMMUNICATION_MIB.get(tensor_parallel, _COMMUNICATION_MOST_MIB)
-
-
-def kv_mib_per_token(model: ModelShape, software: Software, layout: Layout) -> float:
-    """Give the MiB of one token's keys and values on one GPU; KV heads fewer than ranks are copied."""
-    heads = max(model.kv_heads / layout.tp, 1.0)
-    width = bytes_per_weight(software.kv_precision) if software.kv_precision else 2.0
-    return 2.0 * model.layers / layout.pp * heads * model.head_dim * width / MIB
+def communication_mib(class_name: str, tensor_parallel: int) -> float:
+    """Return NCCL's buffers, MiB outside the allocator, at tp 1, 2, 4 and more of a GPU class."""
+    alone, two, more = gpu_class(class_name).engine.communication_mib
+    return {1: alone, 2: two}.get(tensor_parallel, more)
 
 
 def engine_memory(
     profile: ProfileFile, layout: Layout, batch: float, prompt: float, output: float
 ) -> Estimate:
     """Estimate the MiB per GPU that `batch` requests of prompt + output tokens need."""
-    form = _form(profile, layout)
-    cache = form.per_sequence_mib * batch + form.per_token_mib * batch * (prompt + output - 1)
-    return _between(profile, layout, cache)
+    per_token = kv_mib_per_token(profile.model, profile.software, layout)
+    return _between(profile, layout, per_token * batch * (BLOCK_TOKENS + prompt + output - 1))
 
 
 def engine_static(profile: ProfileFile, layout: Layout) -> Estimate:
@@ -191,19 +176,8 @@ def cache_share(software: Software, memory_mib: float, static_mib: float) -> flo
     return memory_mib
 
 
-def _form(profile: ProfileFile, layout: Layout) -> CacheForm:
-    per_token = kv_mib_per_token(profile.model, profile.software, layout)
-    return CacheForm(
-        weights_mib(profile.model, profile.software, layout) + _reserve_mib(layout),
-        BLOCK_TOKENS * per_token,
-        per_token,
-    )
-
-
-def _reserve_mib(layout: Layout) -> float:
-    return _RESERVE_MIB + communication_mib(layout.tp)
-
-
 def _between(profile: ProfileFile, layout: Layout, cache_mib: float) -> Estimate:
-    low, reserve = weights_mib(profile.model, profile.software, layout) + cache_mib, _reserve_mib(layout)
+    low = weights_mib(profile.model, profile.software, layout) + cache_mib
+    name = profile.hardware.gpu_class
+    reserve = gpu_class(name).engine.reserve_mib + communication_mib(name, layout.tp)
     return Estimate(low + reserve, low, low + 2 * reserve, "MiB", Origin.ASSUMED)

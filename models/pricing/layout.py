@@ -33,13 +33,13 @@ from libra_plan.models.pricing.work import TaskWork
 from libra_plan.models.quantities import Estimate
 from libra_plan.models.stage_option import StageOption
 from libra_plan.models.topology import Cluster, on_seat, whole_class
+from libra_plan.profiles import hardware
 from libra_plan.profiles.catalog import LoadedProfile
 from libra_plan.profiles.schema import Point, ProfileFile, RoleSpec, SharedRate, SwitchingFile
 from libra_plan.profiles.switch_costs import SwitchPrice
 
 __all__ = [
     "ALL_COUNTS_UP_TO_GPUS",
-    "ASSUMED_RESIDUAL_MIB",
     "Frame",
     "PriceInputs",
     "Pricer",
@@ -201,9 +201,6 @@ def batch_tokens(points: Iterable[Point]) -> float:
     return max(sizes, default=1.0)
 
 
-# What a process keeps on a GPU outside its allocator where a profile did not measure it: above the
-# 770 to 870 MiB seen on H200. Options priced with it say so.
-ASSUMED_RESIDUAL_MIB = 1024.0
 _ADAPTERS = (
     "adapters take {mib:.0f} MiB beside the base model; what they compute is not in the measured times"
 )
@@ -224,11 +221,12 @@ class Frame:
         self.stage, self.layout = stage, layout
         self.gpu_class, self.prices, self.work = gpu_class, prices, work
         outside = stage.profile.outside_allocator_mib
-        self.residual = ASSUMED_RESIDUAL_MIB if outside is None else outside
+        assumed_mib = hardware.gpu_class(whole_class(gpu_class)).runs.outside_allocator_mib
+        self.residual = assumed_mib if outside is None else outside
         assumed = f"memory outside the allocator assumed {self.residual:.0f} MiB"
         notes = (assumed,) if outside is None else ()
         if layout not in stage.profile.layouts:
-            self.residual += communication_mib(layout.tp)
+            self.residual += communication_mib(whole_class(gpu_class), layout.tp)
         self.memory = prices.cluster.memory_mib(gpu_class)
         model, software = stage.profile.profile.model, stage.profile.profile.software
         self.adapters = 0.0 if role.lora is None else adapter_mib(model, role.lora.rank)

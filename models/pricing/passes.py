@@ -14,7 +14,7 @@ from libra_plan.models.costs.base import places_of
 from libra_plan.models.costs.passes import SoftFloorForm
 from libra_plan.models.fit import FittedProfile
 from libra_plan.models.lengths import LengthSample
-from libra_plan.models.memory.held_gradients import micro_batches_of, with_held_gradients
+from libra_plan.models.memory.states import micro_batches_of, with_held_gradients
 from libra_plan.models.packing import Share, busiest_shares
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.quantities import Estimate

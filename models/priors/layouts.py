@@ -19,9 +19,8 @@ from typing import NamedTuple
 
 from libra_plan.errors import RefusedError
 from libra_plan.models.costs.base import DecodeCoefficients
-from libra_plan.models.memory.shapes import kv_mib_per_token
-from libra_plan.models.memory.states import standing_mib
-from libra_plan.models.network import all_to_all_s, ring_exchange_s, stage_sends_s, tensor_reduce_s
+from libra_plan.models.memory.states import kv_mib_per_token, standing_mib
+from libra_plan.models.network import Link, all_to_all_s, ring_exchange_s, stage_sends_s, tensor_reduce_s
 from libra_plan.models.parallelism import Layout, layout_faults
 from libra_plan.models.quantities import Estimate, Origin
 from libra_plan.profiles.schema import ProfileFile
@@ -142,19 +141,18 @@ def _floor_s(profile: ProfileFile, source: Layout, asked: Layout, tokens: float)
     model, software, phase = profile.model, profile.software, profile.phase
     floor = 0.0
     if asked.cp > source.cp:
-        link, across = _inside(profile, asked)
-        floor += ring_exchange_s(model, software, phase, asked, tokens, link, across_nodes=across)
+        floor += ring_exchange_s(model, software, phase, asked, tokens, _inside(profile, asked))
     if asked.tp > source.tp:  # the published speed-ups have it in them, so an unknown link is no obstacle
         try:
-            link, across = _inside(profile, asked)
+            link = _inside(profile, asked)
         except RefusedError:
             return floor
-        floor += tensor_reduce_s(model, software, phase, asked, tokens, link, across_nodes=across)
+        floor += tensor_reduce_s(model, software, phase, asked, tokens, link)
     return floor
 
 
-def _inside(profile: ProfileFile, layout: Layout) -> tuple[float, bool]:
-    """Give the bandwidth between a replica's GPUs, GiB/s, and whether it spans nodes; never a guess."""
+def _inside(profile: ProfileFile, layout: Layout) -> Link:
+    """Return the link between a replica's GPUs; never a guess."""
     hardware = profile.hardware
     across = hardware.gpus_per_node is not None and layout.gpus_per_replica > hardware.gpus_per_node
     link = hardware.inter_node_gib_per_s if across else hardware.intra_node_gib_per_s
@@ -166,14 +164,14 @@ def _inside(profile: ProfileFile, layout: Layout) -> tuple[float, bool]:
             allowed="a measured layout, or a known bandwidth",
             way_out=f"state {key} in the profile's hardware",
         )
-    return link, across
+    return Link(link, across, hardware.gpu_class)
 
 
 def _traffic_s(profile: ProfileFile, layout: Layout, tokens: float) -> float:
     """Give the expert and pipeline traffic of one step."""
     if layout.pp == 1 and layout.ep == 1:
         return 0.0
-    link, across = _inside(profile, layout)
+    link = _inside(profile, layout)
     model = profile.model
     seconds = stage_sends_s(model, profile.phase, layout, tokens, link)
     if layout.ep > 1:
@@ -184,9 +182,7 @@ def _traffic_s(profile: ProfileFile, layout: Layout, tokens: float) -> float:
                 got=str(layout),
                 way_out="state experts_per_token of the model in the profile",
             )
-        seconds += all_to_all_s(
-            model, profile.software, profile.phase, layout, tokens, visited, link, across_nodes=across
-        )
+        seconds += all_to_all_s(model, profile.software, profile.phase, layout, tokens, visited, link)
     return seconds
 
 

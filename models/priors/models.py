@@ -24,8 +24,7 @@ from libra_plan.models.costs.memory import CacheForm, ChunkForm
 from libra_plan.models.costs.passes import SoftFloorForm
 from libra_plan.models.curves.curve import MARGIN, AnyForm, Curve, CurveSample
 from libra_plan.models.curves.layouts import LayoutFit
-from libra_plan.models.memory.shapes import kv_mib_per_token
-from libra_plan.models.memory.states import weights_mib
+from libra_plan.models.memory.states import kv_mib_per_token, weights_mib
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.priors.roofline import multiplying_params, passes_of, roofline_s
 from libra_plan.models.priors.training_peak import TrainingPeak, carry_training_peak

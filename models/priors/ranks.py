@@ -12,11 +12,11 @@ from libra_plan.models.costs.base import Places, places_of
 from libra_plan.models.curves.answers import Asked, times_from
 from libra_plan.models.curves.curve import Curve
 from libra_plan.models.curves.layouts import LayoutFit
-from libra_plan.models.memory.states import gradients_mib, state_mib, weights_mib
-from libra_plan.models.network import HOOK_S_PER_LAYER, gradient_bytes, ranks_s
+from libra_plan.models.memory.states import gradient_bytes, gradients_mib, state_mib, tables_of, weights_mib
+from libra_plan.models.network import Link, ranks_s
 from libra_plan.models.parallelism import Layout
-from libra_plan.models.priors.roofline import tables_of
 from libra_plan.models.quantities import Estimate, Origin, weakest
+from libra_plan.profiles.hardware import gpu_class
 from libra_plan.profiles.schema import ProfileFile
 from libra_plan.profiles.units import MIB
 
@@ -78,8 +78,8 @@ def assumed_over_ranks(profile: ProfileFile, alone: Estimate, asked: Asked) -> E
 def _ratio(profile: ProfileFile, fit: LayoutFit, curve: Curve, asked: Asked, at: Places, ranks: int) -> float:
     """Return step time on `ranks` data-parallel ranks over that on the ranks of the curve, at one place."""
     more = _collective_s(profile, asked, ranks) - _collective_s(profile, asked, fit.base_dp)
-    hooks = HOOK_S_PER_LAYER * profile.model.layers if fit.base_dp == 1 else 0.0
-    return float(curve.form.slowed(at, max(more, 0.0), hooks)[0])
+    hook_s = gpu_class(profile.hardware.gpu_class).links.hook_s_per_layer if fit.base_dp == 1 else 0.0
+    return float(curve.form.slowed(at, max(more, 0.0), hook_s * profile.model.layers)[0])
 
 
 def _seen(profile: ProfileFile, fit: LayoutFit, curve: Curve, asked: Asked) -> tuple[float, float]:
@@ -116,7 +116,8 @@ def _collective_s(profile: ProfileFile, asked: Asked, ranks: int) -> float:
     link = query.link_gib_per_s or measured_link
     if link is None:
         raise refusals.unknown_link(asked.name, query, within_node=within)
-    return ranks_s(profile.model, profile.software, query.layout, ranks, link, across_nodes=not within)
+    link_used = Link(link, not within, hardware.gpu_class)
+    return ranks_s(profile.model, profile.software, query.layout, ranks, link_used)
 
 
 def memory_over_ranks(

@@ -12,22 +12,15 @@ from __future__ import annotations
 import numpy as np
 
 from libra_plan.models.costs.base import Array, Places
-from libra_plan.models.memory.shapes import kv_mib_per_token
+from libra_plan.models.memory.states import kv_mib_per_token, tables_of
 from libra_plan.models.parallelism import Layout
 from libra_plan.profiles.hardware import GpuLimits, bytes_per_weight, gpu_limits
 from libra_plan.profiles.schema import ModelShape, ProfileFile, Software
 from libra_plan.profiles.units import MIB
 
-__all__ = ["multiplying_params", "passes_of", "roofline_s", "tables_of"]
+__all__ = ["multiplying_params", "passes_of", "roofline_s"]
 
 _ONE = Layout()
-
-
-def tables_of(model: ModelShape) -> int:
-    """Count the tables of words: 2 where input and output do not share one (a gated transformer's sizes)."""
-    attention = 2 * model.hidden * model.head_dim * (model.heads + model.kv_heads)
-    body = model.layers * (attention + 3 * model.hidden * model.ffn)
-    return 2 if model.params - body > 1.5 * model.vocab * model.hidden else 1
 
 
 def multiplying_params(model: ModelShape) -> float:

@@ -23,10 +23,8 @@ import numpy as np
 from libra_plan.models.costs.base import Array, FormStruct, Places, places_of, relative_nnls
 from libra_plan.models.curves.curve import CurveSample
 from libra_plan.models.memory.shapes import kept_activations_mib, live_layer_mib, logits_mib
-from libra_plan.models.memory.states import state_mib
-from libra_plan.models.network import gradient_bytes
+from libra_plan.models.memory.states import gradient_bytes, state_mib, tables_of
 from libra_plan.models.parallelism import Layout
-from libra_plan.models.priors.roofline import tables_of
 from libra_plan.profiles.schema import ProfileFile
 from libra_plan.profiles.units import MIB
 

@@ -261,3 +261,29 @@ def test_a_joint_engine_is_corrected_like_the_engines_it_replaces():
     turns = Sharing(SharingKind.TURNS, ("t", "u"))
     assert corrected_sharing(turns, both) == turns
     assert corrected_sharing(sharing, file_of(role="other")) == sharing
+
+
+def test_equal_tasks_are_priced_once():
+    """Hundreds of tasks of one kind ask the cost models as often as one; prices are those of each alone."""
+    asked = []
+    for ids in (("a",), ("a", "b", "c")):
+        tasks = [task_of(id=name, weight=1.0 + at, max_gpus=4 + at) for at, name in enumerate(ids)]
+        folder = folder_of(*tasks)
+        fits = affine_fits(folder)
+        problem = price_workload(folder, H200, fits=fits)
+        asked.append(sum(len(fit.asked) for fit in fits.values()))
+        assert [(task.id, task.weight, task.max_gpus) for task in problem.tasks] == [
+            (task.id, task.weight, task.max_gpus) for task in tasks
+        ]
+        assert all(task.roles == problem.tasks[0].roles for task in problem.tasks)
+    assert asked[0] == asked[1] > 0
+
+
+def test_tasks_of_other_lengths_or_limits_are_priced_apart():
+    """What prices depend on is not only the profile."""
+    longer = msgspec.structs.replace(WORK, response_tokens=Fixed(tokens=200))
+    few = msgspec.structs.replace(REFERENCE, max_gpus=2)
+    tasks = [task_of(id="a"), task_of(id="b", work_per_step=longer), task_of(ROLLOUT, few, id="c")]
+    one, two, three = price_of(*tasks).tasks
+    assert one.roles[0].options[0].time_s != two.roles[0].options[0].time_s
+    assert max(o.gpus for o in three.roles[1].options) == 2 < max(o.gpus for o in one.roles[1].options)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from libra_plan.errors import RefusedError
 from libra_plan.models.costs.base import places_of
 from libra_plan.models.fit import fit_profile
-from libra_plan.models.memory.bound import RUN_RESERVE, MemoryBound
+from libra_plan.models.memory.bound import MemoryBound, RunReserve, run_reserve
 from libra_plan.models.memory.states import standing_mib
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.query import Query
@@ -66,7 +66,7 @@ def test_a025_a_measured_peak_keeps_a_reserve_for_fragmentation():
         for sample in fitted.by_layout[Layout()].memory.samples:
             answer = fitted.memory_mib(Query(sample.batch, sample.length))
             still = min(states, sample.value)
-            room = RUN_RESERVE.mib + RUN_RESERVE.share * (sample.value - still)
+            room = run_reserve("h200_sxm").mib + run_reserve("h200_sxm").share * (sample.value - still)
             assert answer.high >= sample.value + room - 1e-6
             assert answer.value == sample.value
 
@@ -97,6 +97,6 @@ def test_a_bound_without_reserve_is_the_model_alone():
     """What the reserve adds has to be separable, so that another stack may state its own."""
     fitted = shipped("7b-decode")
     curve = fitted.by_layout[Layout()].memory
-    bare = MemoryBound(curve, 14526.0, type(RUN_RESERVE)(0.0, 0.0))
+    bare = MemoryBound(curve, 14526.0, RunReserve(0.0, 0.0))
     sample = max(curve.samples, key=lambda sample: sample.value)
     assert bare.at(places_of([sample.place]))[0] == pytest.approx(sample.value * 1.01)

@@ -10,12 +10,12 @@ from libra_plan.models.memory.shapes import (
     cache_share,
     communication_mib,
     kept_activations_mib,
-    kv_mib_per_token,
     live_layer_mib,
     logits_mib,
     moments_of,
     shape_memory,
 )
+from libra_plan.models.memory.states import kv_mib_per_token
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.quantities import Origin
 from libra_plan.models.query import Query
@@ -94,7 +94,7 @@ def test_a_generating_role_has_its_cache():
 
 def test_buffers_of_communication_grow_with_tensor_parallelism():
     """0, 342 and 392 MiB at tp 1, 2, 4 and more."""
-    assert [communication_mib(tp) for tp in (1, 2, 4, 8)] == [0.0, 342.0, 392.0, 392.0]
+    assert [communication_mib("h200_sxm", tp) for tp in (1, 2, 4, 8)] == [0.0, 342.0, 392.0, 392.0]
 
 
 def test_transformers_repeats_keys_and_values_of_one_layer():

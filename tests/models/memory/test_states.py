@@ -4,8 +4,7 @@ import msgspec
 import pytest
 from affine_profile import SHAPE, profile_file
 
-from libra_plan.models.memory.held_gradients import with_held_gradients
-from libra_plan.models.memory.states import adapter_params, state_mib, weights_mib
+from libra_plan.models.memory.states import adapter_params, state_mib, weights_mib, with_held_gradients
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.quantities import Estimate, Origin
 

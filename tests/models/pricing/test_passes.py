@@ -7,7 +7,7 @@ from affine_profile import AffineProfile, profile_file
 from libra_plan.errors import RefusedError
 from libra_plan.models.fit import fit_profile
 from libra_plan.models.lengths import LengthSample
-from libra_plan.models.memory.held_gradients import with_held_gradients
+from libra_plan.models.memory.states import with_held_gradients
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.pricing.passes import prefill_s_per_token, scoring_cost, training_cost
 from libra_plan.profiles.catalog import load_profile, shipped_folder

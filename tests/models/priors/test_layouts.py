@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from libra_plan.errors import RefusedError
 from libra_plan.models.fit import fit_profile
 from libra_plan.models.memory.states import state_mib
-from libra_plan.models.network import ring_exchange_s, tensor_reduce_s
+from libra_plan.models.network import Link, ring_exchange_s, tensor_reduce_s
 from libra_plan.models.packing import Share
 from libra_plan.models.parallelism import Layout, layout_faults
 from libra_plan.models.pricing.passes import share_s
@@ -82,7 +82,7 @@ def test_ring_attention_cannot_be_faster_than_its_traffic():
         **{**bare, "hardware": type(file.hardware)(**{**hardware, "intra_node_gib_per_s": 0.5})}
     )
     model = fit_profile(slow, points_of(train_law, None, SWEEP))
-    floor = ring_exchange_s(SHAPE, slow.software, "train", Layout(cp=4), 16384, 0.5)
+    floor = ring_exchange_s(SHAPE, slow.software, "train", Layout(cp=4), 16384, Link(0.5))
     assert model.time_s(Query(4, 4096, layout=Layout(cp=4)), allow_prior=True).low == pytest.approx(floor)
     unknown = type(file)(
         **{**bare, "hardware": type(file.hardware)(**{**hardware, "intra_node_gib_per_s": None})}
@@ -191,7 +191,7 @@ def test_tensor_parallel_ranks_over_a_slow_link_are_bound_by_their_sums():
     file = profile_file("train")
     hardware = msgspec.structs.replace(file.hardware, intra_node_gib_per_s=1.0)
     slow = fit_profile(msgspec.structs.replace(file, hardware=hardware), points_of(train_law, None, SWEEP))
-    floor = tensor_reduce_s(SHAPE, file.software, "train", Layout(tp=4), 16384, 1.0)
+    floor = tensor_reduce_s(SHAPE, file.software, "train", Layout(tp=4), 16384, Link(1.0))
     alone = slow.time_s(Query(4, 4096))
     assert floor > alone.value
     assert slow.time_s(Query(4, 4096, layout=Layout(tp=4)), allow_prior=True).low == pytest.approx(floor)

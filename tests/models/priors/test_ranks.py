@@ -6,8 +6,8 @@ from fitting import fitted, points_of, shipped
 
 from libra_plan.errors import RefusedError
 from libra_plan.models.fit import fit_profile
-from libra_plan.models.memory.states import state_mib
-from libra_plan.models.network import all_reduce_s, gradient_bytes, ranks_s
+from libra_plan.models.memory.states import gradient_bytes, state_mib
+from libra_plan.models.network import Link, all_reduce_s, ranks_s
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.priors.ranks import ranks_note
 from libra_plan.models.quantities import Origin
@@ -41,9 +41,9 @@ def test_two_gpu_steps_follow_from_one_gpu_points_within_five_percent(model):
 
 def test_the_ring_all_reduce_matches_what_was_measured():
     """14 GiB over two H200 took 43 ms, 3 GiB 9.4 ms."""
-    assert all_reduce_s(14 * 2**30, 2, 366.0) == pytest.approx(0.043, rel=0.02)
-    assert all_reduce_s(3 * 2**30, 2, 366.0) == pytest.approx(0.0094, rel=0.03)
-    assert all_reduce_s(1e9, 1, 366.0) == 0
+    assert all_reduce_s(14 * 2**30, 2, Link(366.0)) == pytest.approx(0.043, rel=0.02)
+    assert all_reduce_s(3 * 2**30, 2, Link(366.0)) == pytest.approx(0.0094, rel=0.03)
+    assert all_reduce_s(1e9, 1, Link(366.0)) == 0
 
 
 def test_an_unknown_link_is_refused():
@@ -171,10 +171,10 @@ def test_sharded_ranks_gather_weights_twice_and_scatter_gradients_once():
     file = profile_file("train", precision="fp32-master/bf16", zero_stage=3)
     model, per_s = file.model, 300.0 * 0.89 * 2**30
     by_hand = 3 / 4 * model.params * (2 * 2 + 4) / per_s + 2 * 0.3e-3 + 3 * 3 * 3.4e-6
-    assert ranks_s(model, file.software, Layout(), 4, 300.0) == pytest.approx(by_hand)
+    assert ranks_s(model, file.software, Layout(), 4, Link(300.0)) == pytest.approx(by_hand)
     plain = profile_file("train", precision="fp32-master/bf16")
     by_hand = 2 * 3 / 4 * model.params * 4 / per_s + 0.3e-3 + 2 * 3 * 3.4e-6
-    assert ranks_s(model, plain.software, Layout(), 4, 300.0) == pytest.approx(by_hand)
+    assert ranks_s(model, plain.software, Layout(), 4, Link(300.0)) == pytest.approx(by_hand)
 
 
 def test_more_ranks_than_measured_are_an_extrapolation_that_grows_less_sure():

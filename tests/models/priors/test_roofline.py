@@ -7,8 +7,9 @@ from affine_profile import SHAPE, profile_file
 
 from libra_plan.models.costs.base import places_of
 from libra_plan.models.curves.layouts import rows_by_layout, time_samples
+from libra_plan.models.memory.states import tables_of
 from libra_plan.models.parallelism import Layout
-from libra_plan.models.priors.roofline import multiplying_params, passes_of, roofline_s, tables_of
+from libra_plan.models.priors.roofline import multiplying_params, passes_of, roofline_s
 from libra_plan.profiles.catalog import load_folder, shipped_folder
 from libra_plan.profiles.model_shapes import model_shape
 
