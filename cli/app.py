@@ -7,26 +7,13 @@ import signal
 import sys
 import threading
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Annotated, Any, NoReturn
 
 import typer
 
 from libra_plan import __version__
-from libra_plan.cli import (
-    batch_verb,
-    doctor_verb,
-    handover_verbs,
-    manifest_verbs,
-    monitor_verbs,
-    plan_verbs,  # noqa: F401 - joins the program, as every module of verbs does
-    profile_verbs,
-    render,
-    replan_verbs,  # noqa: F401
-    schema_verb,  # noqa: F401
-    simulate_verb,  # noqa: F401
-    task_verbs,  # noqa: F401
-    throughput_verbs,
-)
+from libra_plan.cli import render
 from libra_plan.cli.errors import Interrupted, UsageFault, line_of
 from libra_plan.cli.program import NAME, app
 from libra_plan.cli.settings import default_map, name_variables, unknown_variables
@@ -38,13 +25,24 @@ _INTERRUPTED = 130  # what shells give a program that Ctrl-C ended
 _NO_READER = 141  # and one whose reader left
 _pressed: list[int] = []
 
-manifest_verbs.register(app)
-monitor_verbs.register(app)
-handover_verbs.register(app)
-throughput_verbs.register(app)
-batch_verb.register(app)
-doctor_verb.register(app)
-app.add_typer(profile_verbs.app, name="profile")
+_VERBS = (
+    "libra_plan.cli.plan_verbs",
+    "libra_plan.cli.manifest_verbs",
+    "libra_plan.cli.monitor_verbs",
+    "libra_plan.cli.handover_verbs",
+    "libra_plan.cli.replan_verbs",
+    "libra_plan.cli.schema_verb",
+    "libra_plan.cli.throughput_verbs",
+    "libra_plan.cli.batch_verb",
+    "libra_plan.cli.doctor_verb",
+    "libra_plan.cli.simulate_verb",
+    "libra_plan.cli.profile_verbs",
+    "libra_plan.cli.task_verbs",
+)
+"""The modules whose verbs join the program, in the order in which the help lists them."""
+
+for _name in _VERBS:
+    import_module(_name)
 
 
 def _version(asked: bool) -> None:

@@ -12,6 +12,7 @@ import typer
 from libra_plan.cli import render
 from libra_plan.cli.errors import printable
 from libra_plan.cli.flags import Form, FormOption
+from libra_plan.cli.program import app
 from libra_plan.errors import InputError
 from libra_plan.profiles.counting import counted
 
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from libra_plan.models.batch import BatchAdvice, BatchState
     from libra_plan.models.parallelism import Layout
     from libra_plan.profiles.catalog import LoadedProfile
-
-__all__ = ["register"]
 
 _BATCH = (
     "Say which micro-batch, or how many sequences at once, fits in memory, and the next step towards it.\n\n"
@@ -32,12 +31,8 @@ _BATCH = (
 )
 
 
-def register(app: typer.Typer) -> None:
-    """Add the verb."""
-    app.command(help=_BATCH)(batch)
-
-
-def batch(
+@app.command("batch", help=_BATCH)
+def _batch(
     profile: Annotated[
         Path, typer.Argument(help="Train, decode or serve profile: its folder, or a known name.")
     ],

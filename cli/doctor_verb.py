@@ -12,10 +12,11 @@ import libra_plan as lp
 from libra_plan.cli import render
 from libra_plan.cli.errors import printable
 from libra_plan.cli.flags import Form, FormOption
+from libra_plan.cli.program import app
 from libra_plan.cli.throughput_verbs import GpusOfLog, ReaderOption, SamplesOfLog, SourceFormat, TaskOfLog
 from libra_plan.errors import InputError, writing
 
-__all__ = ["FOUND", "register"]
+__all__ = ["FOUND"]
 
 FOUND = 7
 """The exit code when something was found: no error, but not nothing either."""
@@ -40,12 +41,8 @@ class FailOn(str, Enum):
     NEVER = "never"
 
 
-def register(app: typer.Typer) -> None:
-    """Add the verb."""
-    app.command(help=_DOCTOR)(doctor)
-
-
-def doctor(
+@app.command("doctor", help=_DOCTOR)
+def _doctor(
     recordings: Annotated[
         list[Path], typer.Argument(help="Folders or files of samples and counts, all of one run.")
     ],
@@ -84,9 +81,7 @@ def doctor(
         window_s=window,
     )
     if profiles is not None and manifest is not None:
-        from libra_plan.cli.doctor_estimates import estimated
-
-        diagnosis = estimated(diagnosis, profiles, manifest, cluster)
+        diagnosis = lp.estimate_gains(diagnosis, profiles, manifest, cluster=cluster, notes=render.note)
     if picture is not None:
         from libra_plan.planner.report.timeline_picture import timeline_svg
 

@@ -10,9 +10,10 @@ import typer
 import libra_plan as lp
 from libra_plan.cli import render
 from libra_plan.cli.flags import Form
+from libra_plan.cli.program import app
 from libra_plan.errors import InputError
 
-__all__ = ["RUN_FOLDER", "print_hand_over", "register"]
+__all__ = ["RUN_FOLDER", "print_hand_over"]
 
 RUN_FOLDER = Path("libra-plan-run")
 Folder = Annotated[Path, typer.Option(help="Folder of the run: journal, logs and what runs.")]
@@ -53,13 +54,7 @@ _STATUS = (
 _STOP = "Save and stop everything that runs here.\n\nExample: libra-plan stop --yes"
 
 
-def register(app: typer.Typer) -> None:
-    """Add the verbs."""
-    app.command("apply", help=_APPLY)(_apply)
-    app.command("status", help=_STATUS)(_status)
-    app.command("stop", help=_STOP)(_stop)
-
-
+@app.command("apply", help=_APPLY)
 def _apply(
     manifest: Annotated[Path | None, typer.Argument(help="Manifest file, or the folder of it.")] = None,
     back: Annotated[bool, typer.Option("--back", help="Call an unfinished hand-over off.")] = False,
@@ -89,6 +84,7 @@ def _apply(
     print_hand_over(report, form)
 
 
+@app.command("stop", help=_STOP)
 def _stop(
     yes: Yes = False,
     force: Force = False,
@@ -118,6 +114,7 @@ def print_hand_over(report: Any, form: Form) -> None:
     report.require_success()
 
 
+@app.command("status", help=_STATUS)
 def _status(folder: Folder = RUN_FOLDER, form: ReportForm = Form.TABLE) -> None:
     from libra_plan.planner.report.run_tables import status_text
 

@@ -13,9 +13,8 @@ from libra_plan.cli import render
 from libra_plan.cli.errors import Interrupted
 from libra_plan.cli.flags import Form
 from libra_plan.cli.handover_verbs import RUN_FOLDER, print_hand_over
+from libra_plan.cli.program import app
 from libra_plan.errors import InputError
-
-__all__ = ["register"]
 
 _EMIT = (
     "Write a manifest as the files of a launcher.\n\nExample: libra-plan emit torchrun run/ --out scripts/"
@@ -28,12 +27,7 @@ _LAUNCH = (
 )
 
 
-def register(app: typer.Typer) -> None:
-    """Add the verbs."""
-    app.command("emit", help=_EMIT)(_emit)
-    app.command("launch", help=_LAUNCH)(_launch)
-
-
+@app.command("emit", help=_EMIT)
 def _emit(
     launcher: Annotated[str | None, typer.Argument(help="Launcher; --list names them.")] = None,
     manifest: Annotated[Path | None, typer.Argument(help="Manifest file or folder.")] = None,
@@ -86,6 +80,7 @@ def _pairs(options: list[str]) -> dict[str, str]:
     return pairs
 
 
+@app.command("launch", help=_LAUNCH)
 def _launch(
     manifest: Annotated[Path, typer.Argument(help="Manifest file, or the folder `solve --out` wrote.")],
     node: Annotated[str | None, typer.Option(help="Which node of the manifest this host is.")] = None,

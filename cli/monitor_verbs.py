@@ -11,8 +11,7 @@ import typer
 import libra_plan as lp
 from libra_plan.cli import render
 from libra_plan.cli.flags import Form, FormOption
-
-__all__ = ["register"]
+from libra_plan.cli.program import app
 
 _MONITOR = (
     "Look at the GPUs and the host once an interval: load, memory, power, traffic, processes.\n\n"
@@ -37,13 +36,8 @@ class MonitorForm(str, Enum):
     NONE = "none"
 
 
-def register(app: typer.Typer) -> None:
-    """Add the verbs."""
-    app.command(help=_MONITOR)(monitor)
-    app.command(help=_SUMMARY)(summary)
-
-
-def monitor(
+@app.command("monitor", help=_MONITOR)
+def _monitor(
     interval: Annotated[float, typer.Option(help="Seconds from one look to the next.", min=0.05)] = 1.0,
     for_s: Annotated[
         float | None, typer.Option("--for", metavar="SECONDS", help="End after so many seconds.", min=0.0)
@@ -80,7 +74,8 @@ def monitor(
     )
 
 
-def summary(
+@app.command("summary", help=_SUMMARY)
+def _summary(
     recording: Annotated[
         Path, typer.Argument(help="Folder that `monitor --out` wrote, or one of its parts.")
     ],

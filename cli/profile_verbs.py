@@ -12,6 +12,7 @@ import typer
 import libra_plan as lp
 from libra_plan.cli import render
 from libra_plan.cli.flags import AllowPrior, Form, FormOption
+from libra_plan.cli.program import app
 from libra_plan.cli.throughput_verbs import (
     GpusOfLog,
     ReaderOption,
@@ -22,13 +23,12 @@ from libra_plan.cli.throughput_verbs import (
 )
 from libra_plan.errors import InputError
 
-__all__ = ["app"]
-
-app = typer.Typer(
+_profile = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
     help="Measure, import, fit, check and ask profiles.\n\nExample: libra-plan profile check profiles/",
 )
+app.add_typer(_profile, name="profile")
 
 ProfilesPath = Annotated[
     Path, typer.Argument(help="Profiles folder, or one profile's folder; `profiles` is the shipped one.")
@@ -74,7 +74,7 @@ _DRIFT = (
 )
 
 
-@app.command("fit", help=_FIT)
+@_profile.command("fit", help=_FIT)
 def _fit(profiles: ProfilesPath, form: FormOption = Form.TABLE) -> None:
     from libra_plan.planner.report.profile_tables import fit_data, fit_note, fit_table
 
@@ -87,7 +87,7 @@ def _fit(profiles: ProfilesPath, form: FormOption = Form.TABLE) -> None:
         render.print_data(fit_data(fits), form.value)
 
 
-@app.command("check", help=_CHECK)
+@_profile.command("check", help=_CHECK)
 def _check(
     profiles: ProfilesPath,
     plot: Annotated[
@@ -108,7 +108,7 @@ def _check(
         render.print_data(check_data(checks, worst), form.value)
 
 
-@app.command("predict", help=_PREDICT)
+@_profile.command("predict", help=_PREDICT)
 def _predict(
     profiles: ProfilesPath,
     points: Annotated[Path, typer.Option(help="CSV file, one question a row.")],
@@ -131,7 +131,7 @@ def _predict(
         render.print_data(answer_data(found), form.value)
 
 
-@app.command("measure", help=_MEASURE)
+@_profile.command("measure", help=_MEASURE)
 def _measure(
     model: Annotated[str, typer.Argument(help="A known model, or the path of a Hugging Face config.json.")],
     out: Out,
@@ -183,7 +183,7 @@ def _measure(
         render.print_data(measure_data(report), form.value)
 
 
-@app.command(
+@_profile.command(
     "import", help=_IMPORT, context_settings={"allow_extra_args": True, "ignore_unknown_options": True}
 )
 def _import(
@@ -248,7 +248,7 @@ def _facts(arguments: Sequence[str]) -> dict[str, str]:
     return facts
 
 
-@app.command("drift", help=_DRIFT)
+@_profile.command("drift", help=_DRIFT)
 def _drift(
     profiles: Annotated[Path, typer.Argument(help="Profiles folder with workload.yaml.")],
     recordings: Recordings,

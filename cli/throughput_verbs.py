@@ -10,8 +10,9 @@ import typer
 
 import libra_plan as lp
 from libra_plan.cli import render
+from libra_plan.cli.program import app
 
-__all__ = ["GpusOfLog", "Recordings", "SamplesOfLog", "SourceFormat", "TaskOfLog", "register"]
+__all__ = ["GpusOfLog", "Recordings", "SamplesOfLog", "SourceFormat", "TaskOfLog"]
 
 _SHOWN_LEFT_OUT = 5
 
@@ -53,12 +54,8 @@ _THROUGHPUT = (
 )
 
 
-def register(app: typer.Typer) -> None:
-    """Add the verb."""
-    app.command(help=_THROUGHPUT)(throughput)
-
-
-def throughput(
+@app.command("throughput", help=_THROUGHPUT)
+def _throughput(
     recordings: Recordings,
     reader: ReaderOption = SourceFormat.COUNTER,
     task: TaskOfLog = "",

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from libra_plan.planner.controller.replan import add_tasks, change_task, list_tasks, replan
     from libra_plan.planner.controller.watch import watch
     from libra_plan.planner.doctor.diagnose import diagnose
+    from libra_plan.planner.doctor.estimate import estimate_gains
     from libra_plan.planner.explain.drift import drift
     from libra_plan.planner.inputs.price import price
     from libra_plan.planner.inputs.problem import load
@@ -89,6 +90,7 @@ __all__ = [
     "diagnose",
     "drift",
     "emit",
+    "estimate_gains",
     "explain",
     "explain_look",
     "fill_bins",
@@ -149,6 +151,7 @@ _HOMES = {
     "diagnose": "planner.doctor.diagnose",
     "drift": "planner.explain.drift",
     "emit": "planner.launchers.emit",
+    "estimate_gains": "planner.doctor.estimate",
     "explain": "planner.solving",
     "explain_look": "planner.controller.history",
     "fill_bins": "models.packing",
