@@ -23,7 +23,7 @@ __all__ = [
 
 HERE_LINE = 'here=$(CDPATH= cd -- "$(dirname -- "$0")" && pwd)'  # the folder of the script
 _WIDTH = 100
-_SURELY_TEXT = re.compile(r"[A-Za-z/][A-Za-z0-9_./-]+")
+_SURELY_TEXT = re.compile(r"(?!(?:yes|no|on|off|true|false|null|nan|inf|infinity)$)[a-z/][a-z0-9_./-]+", re.I)
 
 
 class _Dumper(yaml.SafeDumper):

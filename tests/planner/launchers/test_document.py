@@ -8,7 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import jsonschema
 import plans
 import pytest
 import rfc8785
@@ -23,7 +22,6 @@ from libra_plan.planner.launchers.document import (
     manifest_to_yaml,
     read_manifest,
 )
-from libra_plan.planner.launchers.manifest import manifest_schema
 
 WRITERS = {".json": manifest_to_json, ".yaml": manifest_to_yaml}
 
@@ -50,7 +48,7 @@ def test_any_command_survives_both_forms(tmp_path_factory, words):
     folder = tmp_path_factory.mktemp("any")
     task = plans.running("t", [plans.role("train", [["n0:0"]])])
     manifest = plans.manifest_of(
-        plans.cluster(1), task, command=[*words, "no", "1e9", "010", "1:30", "~", ""]
+        plans.cluster(1), task, command=[*words, "no", "NaN", "1e9", "010", "1:30", "~", ""]
     )
     for suffix in WRITERS:
         assert read_manifest(stored(folder, manifest, suffix)) == manifest
@@ -155,16 +153,3 @@ def test_accents_survive_an_ascii_locale(tmp_path):
     }
     subprocess.run([sys.executable, "-c", code, str(path)], check=True, env=environment)
     assert read_manifest(folder / "again" / "manifest.json") == manifest
-
-
-def test_the_schema_accepts_manifests_and_refuses_unknown_keys():
-    """The schema is 2020-12 and closed: a typing error must not pass."""
-    schema = manifest_schema()
-    jsonschema.Draft202012Validator.check_schema(schema)
-    validator = jsonschema.Draft202012Validator(schema)
-    for case in plans.CASES.values():
-        validator.validate(json.loads(manifest_to_json(case())))
-    document = json.loads(manifest_to_json(plans.single_node()))
-    document["spec"]["tasks"][0]["grace"] = 1
-    with pytest.raises(jsonschema.ValidationError, match="grace"):
-        validator.validate(document)
