@@ -3,7 +3,10 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from importing import import_sample
 
+from libra_plan.errors import ProfileError
+from libra_plan.profiles.catalog import load_profile
 from libra_plan.profiles.importers.base import BadRow
 from libra_plan.profiles.importers.records import SourceRecord
 from libra_plan.profiles.importers.serving import Bench
@@ -88,3 +91,12 @@ def test_queued_requests_without_a_cap_are_a_bad_row():
     """The time to the first token is then waiting, and the batch that ran is unknown."""
     with pytest.raises(BadRow, match="requests queue"):
         serve_row(run(ttft=10.0), {})
+
+
+def test_throughput_lengths_must_match_the_tokens(tmp_path):
+    """The rate counts prompt and output together; the split is the user's to state, and is checked."""
+    with pytest.raises(ProfileError, match="768 tokens per request, not 512 \\+ 512"):
+        import_sample("vllm-throughput", tmp_path, output_tokens="512")
+    folders, _ = import_sample("vllm-throughput", tmp_path)
+    point = load_profile(folders[0]).points[0]
+    assert point.time_s == pytest.approx(60.0 * 128 / (1024 * 256))
