@@ -31,7 +31,7 @@ from libra_plan.planner.telemetry.recording import read_tail
 from libra_plan.planner.telemetry.sample import NodeSample, main_process_memory_mib
 from libra_plan.planner.telemetry.work_windows import (
     ClockAxis,
-    LeftOut,
+    SkippedRecord,
     WorkWindow,
     find_recordings,
     read_windows,
@@ -218,7 +218,7 @@ def _recent_records(sources: Sources, now_s: float, notes: Notes) -> Iterator[Wo
     """Read the end of every recording of counters, no further back than `window_s` (A081)."""
     found = (path for path in sources.telemetry if path.is_file() or any(path.rglob("*.jsonl")))
     files = [file for path in found for file in find_recordings([path])]
-    left_out: list[LeftOut] = []
+    left_out: list[SkippedRecord] = []
     axis = ClockAxis()
     for record in read_windows(files, left_out, tail_bytes=_TAIL_BYTES):
         if axis.end_s(record) >= now_s - sources.window_s:

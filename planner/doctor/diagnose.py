@@ -19,8 +19,7 @@ from libra_plan.planner.doctor.finders.roles import backlog, ranks_uneven, rollo
 from libra_plan.planner.doctor.finding import Finder, Finding, Level
 from libra_plan.planner.doctor.reading import read_evidence
 from libra_plan.planner.doctor.settings import Thresholds
-from libra_plan.planner.launchers.document import read_manifest
-from libra_plan.planner.launchers.store import CURRENT
+from libra_plan.planner.inputs.price import read_running
 from libra_plan.planner.telemetry.readers import ReaderFacts
 
 __all__ = ["FINDERS", "Diagnosis", "Unseen", "diagnose", "judge", "utc_text"]
@@ -125,18 +124,18 @@ def diagnose(
     Raises
     ------
     InputError
-        A path does not exist, or nothing was recorded there.
+        A path does not exist or nothing was recorded there.
 
     Examples
     --------
-    >>> for found in diagnose(["telemetry/", "run/telemetry/"], run="run/").findings:  # doctest: +SKIP
-    ...     print(found.code, found.title)
+    >>> import libra_plan as lp
+    >>> looks = lp.monitor("simulated:8", for_s=0.0, out="telemetry")
+    >>> diagnosis = lp.diagnose(["telemetry"])
+    >>> diagnosis.findings, [each.code for each in diagnosis.unseen][:2]
+    ((), ['hang', 'rollout-slow'])
     """
-    manifest = folder = None
-    if run is not None:
-        path = Path(run)
-        folder = path if path.is_dir() else path.parent
-        manifest = read_manifest(path / CURRENT if path.is_dir() else path)
+    manifest = read_running(run)
+    folder = None if run is None else Path(run) if Path(run).is_dir() else Path(run).parent
     limits = Thresholds(window_s=window_s, gap_s=max(60.0, 2 * window_s))
     left_out: list[str] = []
     facts, paths = ReaderFacts(task, gpus, samples), [Path(each) for each in recordings]

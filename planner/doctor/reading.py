@@ -16,7 +16,7 @@ from libra_plan.planner.doctor.work import WorkFold
 from libra_plan.planner.launchers.manifest import Manifest
 from libra_plan.planner.telemetry.readers import ReaderFacts, read_work
 from libra_plan.planner.telemetry.recording import Playback, parts
-from libra_plan.planner.telemetry.work_windows import LeftOut
+from libra_plan.planner.telemetry.work_windows import SkippedRecord
 from libra_plan.profiles.document import shown
 from libra_plan.profiles.switch_costs import STORE, read_switch_costs
 
@@ -38,7 +38,7 @@ def read_evidence(
     """Read all recordings of one run; `folder` is where the moves of the plan's tasks lie."""
     sampled, counted = find_by_kind(paths)
     samples, work = SampleFold(limits), WorkFold(limits)
-    damaged, skipped = list[Where](), list[LeftOut]()
+    damaged, skipped = list[Where](), list[SkippedRecord]()
     for recording in sampled:
         samples.add_all(Playback(recording, damaged))
     if counted:

@@ -18,7 +18,7 @@ from libra_plan.planner.launchers.manifest import Manifest
 from libra_plan.planner.launchers.store import CURRENT
 from libra_plan.planner.telemetry.drift import PlannedStage, RoleDrift, drifts
 from libra_plan.planner.telemetry.readers import ReaderFacts, read_work
-from libra_plan.planner.telemetry.work_windows import LeftOut
+from libra_plan.planner.telemetry.work_windows import SkippedRecord
 from libra_plan.profiles.catalog import find_folder, load_folder
 from libra_plan.profiles.durable import write_atomically
 
@@ -30,7 +30,7 @@ class ProfileDrift:
     """The correction of each role that was recorded, and the records that were left out."""
 
     roles: tuple[RoleDrift, ...]
-    left_out: tuple[LeftOut, ...]
+    left_out: tuple[SkippedRecord, ...]
 
 
 def drift(
@@ -94,7 +94,7 @@ def drift(
     planned = None
     if run is not None:
         planned = _planned(read_manifest(run / CURRENT if run.is_dir() else run), known, digest)
-    left_out: list[LeftOut] = []
+    left_out: list[SkippedRecord] = []
     windows = read_work(list(recordings), reader, ReaderFacts(task, gpus, samples), left_out)
     tasks = folder.workload.tasks
     found = tuple(

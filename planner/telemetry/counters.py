@@ -249,13 +249,41 @@ def counter(
     utc: Callable[[], float] = time.time,  # noqa: TID251 - this is the clock argument
     environment: Mapping[str, str] | None = None,
 ) -> Counter:
-    """Return the counter of this process; it writes to a file of its own in `folder`.
+    """Return the counter of this process, which writes to a file of its own.
 
-    What is not given is taken from the launcher's environment: LIBRA_PLAN_TASK, LIBRA_PLAN_ROLE,
-    LIBRA_PLAN_TP and the other degrees (`layout`), RANK, LIBRA_PLAN_GENERATION (of the task: it rises
-    whenever a plan starts it anew). Every process may count: of those that hold one data-parallel rank
-    (`dp_rank`) the readers count one. A file grows to `file_mib` MiB, and the last `keep_files` of a
-    process are kept.
+    Every process may count: of those that hold one data-parallel rank the readers use one.
+
+    Parameters
+    ----------
+    folder
+        Folder of the files.
+    task, role, dp_rank, rank, layout, generation
+        Whose work is counted; `layout` are parallel degrees such as {"tp": 2}. Default: the launcher's
+        environment (LIBRA_PLAN_TASK, LIBRA_PLAN_ROLE, RANK, LIBRA_PLAN_TP, LIBRA_PLAN_GENERATION, …).
+    window_s
+        Seconds from one line to the next.
+    file_mib, keep_files
+        The size to which a file grows, and how many files of a process are kept.
+    clock, utc, environment
+        The monotonic clock, the time of day and the environment, for tests.
+
+    Returns
+    -------
+    Counter
+        Its `add`, `waiting`, `queue`, `staleness`, `shape` and `peak_memory` note what the loop does.
+
+    Raises
+    ------
+    InputError
+        Task or role are not known, or the window has no length.
+
+    Examples
+    --------
+    >>> import libra_plan as lp
+    >>> counter = lp.counter("telemetry", task="agent", role="actor")
+    >>> counter.add(tokens=4096, samples=8, steps=1)
+    >>> counter.totals()["tokens"]
+    4096
     """
     known = os.environ if environment is None else environment
     task = task or known.get("LIBRA_PLAN_TASK")

@@ -24,7 +24,7 @@ from libra_plan.planner.telemetry.sources import (
 )
 from libra_plan.planner.telemetry.timeouts import TimedCalls
 
-__all__ = ["DcgmSource", "Series", "fetch", "gpus_by_node", "parse_answer", "parse_page"]
+__all__ = ["DcgmSource", "Series", "fetch", "join_series", "parse_answer", "parse_page"]
 
 _FIELDS = {  # in our units
     "DCGM_FI_DEV_GPU_UTIL": "utilization_percent",
@@ -111,7 +111,7 @@ def parse_answer(body: bytes) -> Iterator[Series]:
         raise FetchError(f"not an answer of Prometheus: {type(problem).__name__}: {problem}") from None
 
 
-def gpus_by_node(series: Iterable[Series], ages: Iterable[Series] = ()) -> dict[str, tuple[GpuSample, ...]]:
+def join_series(series: Iterable[Series], ages: Iterable[Series] = ()) -> dict[str, tuple[GpuSample, ...]]:
     """Join the series of each GPU; of a GPU that several jobs scrape the first one counts.
 
     The exporter's own page does not say how old its values are, so without `ages` they have none.
@@ -254,10 +254,10 @@ class DcgmSource:
 
     def _look(self) -> dict[str, tuple[GpuSample, ...]]:
         if self._page:
-            return gpus_by_node(parse_page(self._get(self._url)))
+            return join_series(parse_page(self._get(self._url)))
         ask = f"{self._url}/api/v1/query?"
         series = list(parse_answer(self._get(ask + urlencode({"query": _QUERY}))))
-        return gpus_by_node(series, parse_answer(self._get(ask + urlencode({"query": _AGES}))))
+        return join_series(series, parse_answer(self._get(ask + urlencode({"query": _AGES}))))
 
     def _new_xids(self, gpu: GpuSample) -> GpuSample:
         """Keep an error only in the first sample that has it."""

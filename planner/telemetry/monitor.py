@@ -85,7 +85,8 @@ def monitor(
 
     Examples
     --------
-    >>> monitor("simulated:8", for_s=0.0)
+    >>> import libra_plan as lp
+    >>> lp.monitor("simulated:8", for_s=0.0)
     1
     """
     address = None

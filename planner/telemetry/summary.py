@@ -126,8 +126,11 @@ def summarise_recording(
 
     Examples
     --------
-    >>> for window in summarise_recording("telemetry/", window_s=600):  # doctest: +SKIP
-    ...     print(window.node, window.gpus[0].readings["utilization_percent"].mean)
+    >>> import libra_plan as lp
+    >>> looks = lp.monitor("simulated:8", for_s=0.0, out="telemetry")
+    >>> (window,) = lp.summarise_recording("telemetry")
+    >>> window.samples, len(window.gpus), window.gpus[0].readings["memory_total_mib"].mean
+    (1, 8, 143771.0)
     """
     path, damaged = Path(recording), list[Where]()
     played = Playback(path, damaged) if last_s is None else read_tail(path, last_s, damaged)

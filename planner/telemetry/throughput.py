@@ -14,7 +14,7 @@ from pathlib import Path
 
 from libra_plan.errors import InputError
 from libra_plan.planner.telemetry.readers import ReaderFacts, read_work
-from libra_plan.planner.telemetry.work_windows import ClockAxis, LeftOut, WorkWindow
+from libra_plan.planner.telemetry.work_windows import ClockAxis, SkippedRecord, WorkWindow
 from libra_plan.profiles.counting import counted
 from libra_plan.profiles.physics import BALANCE
 
@@ -24,7 +24,7 @@ __all__ = [
     "QueueLength",
     "RankTotal",
     "Rate",
-    "Throughput",
+    "ThroughputReport",
     "imbalances",
     "throughput",
 ]
@@ -88,13 +88,13 @@ class Imbalance:
 
 
 @dataclass(frozen=True, slots=True)
-class Throughput:
+class ThroughputReport:
     """What every role gets done: in all, by stretch, and what does not add up or was left out."""
 
     totals: tuple[Rate, ...]
     stretches: tuple[Rate, ...]
     unbalanced: tuple[Imbalance, ...]
-    left_out: tuple[LeftOut, ...]
+    left_out: tuple[SkippedRecord, ...]
 
     def to_prometheus(self) -> str:
         """Return the newest rates as metrics, for a node exporter's textfile collector."""
@@ -111,7 +111,7 @@ def throughput(
     gpus: int | None = None,
     samples: int | None = None,
     every_s: float = 60.0,
-) -> Throughput:
+) -> ThroughputReport:
     """Add up what every role gets done: tokens, samples and steps a second, waiting, queues, staleness.
 
     Parameters
@@ -128,7 +128,7 @@ def throughput(
 
     Returns
     -------
-    Throughput
+    ThroughputReport
         Rates over all that was recorded and by stretch. What is unknown is None.
 
     Raises
@@ -138,10 +138,15 @@ def throughput(
 
     Examples
     --------
-    >>> for rate in throughput(["run/telemetry"]).totals:  # doctest: +SKIP
-    ...     print(rate.task, rate.role, rate.tokens_per_s)
+    >>> import libra_plan as lp
+    >>> counter = lp.counter("telemetry", task="agent", role="actor")
+    >>> counter.add(tokens=4096, samples=8)
+    >>> counter.close()
+    >>> (rate,) = lp.throughput(["telemetry"]).totals
+    >>> rate.task, rate.role, rate.ranks, rate.steps_per_s
+    ('agent', 'actor', 1, None)
     """
-    left_out: list[LeftOut] = []
+    left_out: list[SkippedRecord] = []
     ledger = Ledger(every_s)
     paths = [Path(path) for path in recordings]
     windows = read_work(paths, reader, ReaderFacts(task, gpus, samples), left_out)
@@ -154,7 +159,7 @@ def throughput(
             got=counted(len(left_out), "line was", "lines were") + " left out" if left_out else "no line",
             way_out=first,
         )
-    return Throughput(totals, tuple(ledger.rates()), unbalanced, tuple(left_out))
+    return ThroughputReport(totals, tuple(ledger.rates()), unbalanced, tuple(left_out))
 
 
 class _Sums:

@@ -16,7 +16,7 @@ import msgspec
 from libra_plan.errors import InputError, Where
 from libra_plan.profiles.document import shown
 
-__all__ = ["ClockAxis", "LeftOut", "WorkWindow", "believable", "find_recordings", "read_windows"]
+__all__ = ["ClockAxis", "SkippedRecord", "WorkWindow", "believable", "find_recordings", "read_windows"]
 
 SCHEMA_VERSION = 1
 ENDING = ".jsonl"
@@ -104,7 +104,7 @@ class ClockAxis:
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
+class SkippedRecord:
     """A line or window that was left out, with the reason."""
 
     where: str
@@ -136,7 +136,7 @@ def find_recordings(paths: Iterable[Path]) -> list[Path]:
 
 
 def read_windows(
-    paths: Sequence[Path], left_out: list[LeftOut], *, tail_bytes: int | None = None
+    paths: Sequence[Path], left_out: list[SkippedRecord], *, tail_bytes: int | None = None
 ) -> Iterator[WorkWindow]:
     """Read windows file by file, in the order of their lines.
 
@@ -157,7 +157,7 @@ def read_windows(
                 wrong = isinstance(problem, msgspec.ValidationError)
                 if line.strip():  # an empty line, as after a torn one, is nothing
                     reason = str(problem) if wrong else "not a whole JSON object: torn"
-                    left_out.append(LeftOut(where, reason))
+                    left_out.append(SkippedRecord(where, reason))
                 continue
             if window.schema_version != SCHEMA_VERSION:
                 raise InputError(
@@ -176,17 +176,17 @@ def read_windows(
                 yield placed
 
 
-def believable(windows: Iterable[WorkWindow], left_out: list[LeftOut]) -> Iterator[WorkWindow]:
+def believable(windows: Iterable[WorkWindow], left_out: list[SkippedRecord]) -> Iterator[WorkWindow]:
     """Leave out windows longer than a week (a clock was set), and amounts below 0 or above 10¹⁵."""
     for window in windows:
         if _is_believable(window, f"{window.role}, to {window.end_s:g} s", left_out):
             yield window
 
 
-def _is_believable(window: WorkWindow, where: str, left_out: list[LeftOut]) -> bool:
+def _is_believable(window: WorkWindow, where: str, left_out: list[SkippedRecord]) -> bool:
     reason = _unbelievable(window)
     if reason is not None:
-        left_out.append(LeftOut(where, reason))
+        left_out.append(SkippedRecord(where, reason))
     return reason is None
 
 
@@ -224,7 +224,7 @@ class _Stream:
     end_s: float | None = None
     carried: WorkWindow | None = None
 
-    def place(self, window: WorkWindow, where: str, left_out: list[LeftOut]) -> WorkWindow | None:
+    def place(self, window: WorkWindow, where: str, left_out: list[SkippedRecord]) -> WorkWindow | None:
         """Return the window with its start; None where the clock went back or it has no length."""
         if self.end_s is None:
             self.end_s = window.end_s if window.start_s is None else window.start_s
@@ -233,7 +233,9 @@ class _Stream:
         start_s = self.end_s if window.start_s is None else window.start_s
         latest_s, self.end_s = max(self.end_s, start_s), window.end_s
         if window.end_s < latest_s:
-            left_out.append(LeftOut(where, f"the clock went back, from {latest_s:g} to {window.end_s:g} s"))
+            left_out.append(
+                SkippedRecord(where, f"the clock went back, from {latest_s:g} to {window.end_s:g} s")
+            )
             self.carried = None
             return None
         if window.start_s is None:

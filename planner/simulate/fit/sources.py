@@ -17,7 +17,7 @@ from libra_plan.planner.simulate.fit.windows import add_windows
 from libra_plan.planner.telemetry.readers import ReaderFacts, find_reader
 from libra_plan.planner.telemetry.recording import Playback, parts
 from libra_plan.planner.telemetry.sample import GpuState
-from libra_plan.planner.telemetry.work_windows import LeftOut, believable, find_recordings, read_windows
+from libra_plan.planner.telemetry.work_windows import SkippedRecord, believable, find_recordings, read_windows
 from libra_plan.profiles.document import shown
 from libra_plan.profiles.importers.records import SourceFiles, read_source
 from libra_plan.profiles.switch_costs import read_switch_costs
@@ -82,7 +82,7 @@ def _kind(path: Path) -> _Kind:
 
 
 def _counter(path: Path, into: Recorded, facts: ReaderFacts) -> None:
-    rejected: list[LeftOut] = []
+    rejected: list[SkippedRecord] = []
     windows = read_windows(find_recordings([path]), rejected)
     named = (msgspec.structs.replace(w, task=w.task or facts.task) for w in windows)
     add_windows(named, into, shown(path.name))
@@ -90,7 +90,7 @@ def _counter(path: Path, into: Recorded, facts: ReaderFacts) -> None:
 
 
 def _log(name: str, path: Path, into: Recorded, facts: ReaderFacts) -> None:
-    reader, rejected = find_reader(name), list[LeftOut]()
+    reader, rejected = find_reader(name), list[SkippedRecord]()
     source = read_source(path, reader.endings)
     windows = reader.read(SourceFiles(source.path, source.texts, source.sha256), facts, rejected)
     add_windows(believable(windows, rejected), into, shown(path.name))

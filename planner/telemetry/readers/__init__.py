@@ -12,7 +12,7 @@ from libra_plan.errors import InputError
 from libra_plan.planner.telemetry.readers import nemo_rl, slime, verl, vllm
 from libra_plan.planner.telemetry.readers.base import Reader, ReaderFacts
 from libra_plan.planner.telemetry.work_windows import (
-    LeftOut,
+    SkippedRecord,
     WorkWindow,
     believable,
     find_recordings,
@@ -41,7 +41,7 @@ def find_reader(name: str) -> Reader:
 
 
 def read_work(
-    paths: Sequence[Path], reader: str, facts: ReaderFacts, left_out: list[LeftOut]
+    paths: Sequence[Path], reader: str, facts: ReaderFacts, left_out: list[SkippedRecord]
 ) -> Iterator[WorkWindow]:
     """Read windows of our counters (`counter`), or of another program's metrics."""
     if reader == "counter":

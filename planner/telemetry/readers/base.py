@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from libra_plan.errors import InputError
-from libra_plan.planner.telemetry.work_windows import LeftOut, WorkWindow
+from libra_plan.planner.telemetry.work_windows import SkippedRecord, WorkWindow
 from libra_plan.profiles.importers.records import SourceFiles, SourceRecord, records
 
 __all__ = [
@@ -53,7 +53,7 @@ class Reader:
     name: str
     summary: str
     endings: tuple[str, ...]
-    read: Callable[[SourceFiles, ReaderFacts, list[LeftOut]], Iterator[WorkWindow]]
+    read: Callable[[SourceFiles, ReaderFacts, list[SkippedRecord]], Iterator[WorkWindow]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,26 +83,26 @@ def records_reader(
 ) -> Reader:
     """Build a reader of JSON lines or CSV with one record a step; one without a step `needs` the key."""
 
-    def read(source: SourceFiles, facts: ReaderFacts, left_out: list[LeftOut]) -> Iterator[WorkWindow]:
+    def read(source: SourceFiles, facts: ReaderFacts, left_out: list[SkippedRecord]) -> Iterator[WorkWindow]:
         return step_windows(steps(source, facts, left_out), facts.task, left_out)
 
-    def steps(source: SourceFiles, facts: ReaderFacts, left_out: list[LeftOut]) -> Iterator[StepLog]:
+    def steps(source: SourceFiles, facts: ReaderFacts, left_out: list[SkippedRecord]) -> Iterator[StepLog]:
         for record in records(source):
             found = step(record, facts)
             if found is None:
-                left_out.append(LeftOut(record.where, f"no {needs}"))
+                left_out.append(SkippedRecord(record.where, f"no {needs}"))
             else:
                 yield found
 
     return Reader(name, summary, (".jsonl", ".csv", ".json"), read)
 
 
-def step_windows(steps: Iterator[StepLog], task: str, left_out: list[LeftOut]) -> Iterator[WorkWindow]:
+def step_windows(steps: Iterator[StepLog], task: str, left_out: list[SkippedRecord]) -> Iterator[WorkWindow]:
     """Lay steps end to end and yield a window for each role of each."""
     at_s = 0.0
     for step in steps:
         if not step.step_s > 0:
-            left_out.append(LeftOut(step.where, f"the step took {step.step_s:g} s"))
+            left_out.append(SkippedRecord(step.where, f"the step took {step.step_s:g} s"))
             continue
         start_s, at_s = at_s, at_s + step.step_s
         for stage in step.stages:

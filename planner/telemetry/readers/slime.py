@@ -23,7 +23,7 @@ from libra_plan.planner.telemetry.readers.base import (
     step_windows,
     wait_of,
 )
-from libra_plan.planner.telemetry.work_windows import LeftOut, WorkWindow
+from libra_plan.planner.telemetry.work_windows import SkippedRecord, WorkWindow
 from libra_plan.profiles.importers.records import SourceFiles, SourceRecord, json_records
 
 __all__ = ["READER"]
@@ -33,12 +33,12 @@ _NO_NUMBER = re.compile(r"(?<![\w'])-?(?:nan|inf)\b")
 _TRAIN, _STEP = "perf/actor_train_time", "perf/step_time"
 
 
-def _read(source: SourceFiles, facts: ReaderFacts, left_out: list[LeftOut]) -> Iterator[WorkWindow]:
+def _read(source: SourceFiles, facts: ReaderFacts, left_out: list[SkippedRecord]) -> Iterator[WorkWindow]:
     steps = (_step(record, facts) for record in _whole_steps(source, left_out))
     return step_windows(steps, facts.task, left_out)
 
 
-def _whole_steps(source: SourceFiles, left_out: list[LeftOut]) -> Iterator[SourceRecord]:
+def _whole_steps(source: SourceFiles, left_out: list[SkippedRecord]) -> Iterator[SourceRecord]:
     """Join what was logged of each rollout; one that was not trained on yet is left out."""
     joined: dict[int, dict[str, Any]] = {}
     places: dict[int, str] = {}
@@ -49,12 +49,12 @@ def _whole_steps(source: SourceFiles, left_out: list[LeftOut]) -> Iterator[Sourc
     for number in sorted(joined):
         record = SourceRecord(places[number], joined[number])
         if record.number(_STEP) is None:
-            left_out.append(LeftOut(places[number], f"rollout {number} has no {_STEP}"))
+            left_out.append(SkippedRecord(places[number], f"rollout {number} has no {_STEP}"))
         else:
             yield record
 
 
-def _logged(name: str, text: str, left_out: list[LeftOut]) -> Iterator[tuple[int, str, dict[str, Any]]]:
+def _logged(name: str, text: str, left_out: list[SkippedRecord]) -> Iterator[tuple[int, str, dict[str, Any]]]:
     if name.endswith((".jsonl", ".json")):
         for number, record in enumerate(json_records(name, text)):
             step = record.number("rollout/step", "step")
@@ -70,7 +70,7 @@ def _logged(name: str, text: str, left_out: list[LeftOut]) -> Iterator[tuple[int
         except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
             fields = None
         if not isinstance(fields, dict):
-            left_out.append(LeftOut(where, "not a dictionary of numbers"))
+            left_out.append(SkippedRecord(where, "not a dictionary of numbers"))
             continue
         yield int(found[1]), where, fields
 

@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from libra_plan.planner.telemetry.readers.base import Reader, ReaderFacts
-from libra_plan.planner.telemetry.work_windows import LeftOut, WorkWindow
+from libra_plan.planner.telemetry.work_windows import SkippedRecord, WorkWindow
 from libra_plan.profiles.importers.records import SourceFiles
 
 __all__ = ["READER"]
@@ -29,7 +29,7 @@ Page = dict[tuple[int, str], float]
 """Values by engine and name, without the prefix; series that differ in other labels added up."""
 
 
-def _read(source: SourceFiles, facts: ReaderFacts, left_out: list[LeftOut]) -> Iterator[WorkWindow]:
+def _read(source: SourceFiles, facts: ReaderFacts, left_out: list[SkippedRecord]) -> Iterator[WorkWindow]:
     ranks: dict[tuple[str, int], int] = {}
     for name, text in source.texts:
         before: tuple[float, Page] | None = None
@@ -40,19 +40,19 @@ def _read(source: SourceFiles, facts: ReaderFacts, left_out: list[LeftOut]) -> I
             before = after
 
 
-def _sound_pages(name: str, text: str, left_out: list[LeftOut]) -> Iterator[tuple[float, Page]]:
+def _sound_pages(name: str, text: str, left_out: list[SkippedRecord]) -> Iterator[tuple[float, Page]]:
     """Yield the pages of a server in the order of time, without those that hold no metrics."""
     latest = -math.inf
     for where, at_s, page_text in _pages(name, text):
         try:
             page = _page(page_text)
         except ValueError as problem:
-            left_out.append(LeftOut(where, f"not a page of metrics: {problem}"))
+            left_out.append(SkippedRecord(where, f"not a page of metrics: {problem}"))
             continue
         if not page:
-            left_out.append(LeftOut(where, f"no metric begins with {_PREFIX}: the engine was down"))
+            left_out.append(SkippedRecord(where, f"no metric begins with {_PREFIX}: the engine was down"))
         elif at_s <= latest:
-            left_out.append(LeftOut(where, f"the clock went back, from {latest:g} to {at_s:g} s"))
+            left_out.append(SkippedRecord(where, f"the clock went back, from {latest:g} to {at_s:g} s"))
         else:
             latest = at_s
             yield at_s, page

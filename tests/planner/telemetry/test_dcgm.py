@@ -16,7 +16,7 @@ from libra_plan.planner.telemetry.dcgm import (
     DcgmSource,
     FetchError,
     fetch,
-    gpus_by_node,
+    join_series,
     parse_answer,
     parse_page,
 )
@@ -33,7 +33,7 @@ def source(get, hands=None, url="http://node-a:9400/metrics"):
 
 def test_a_page_of_the_exporter_becomes_gpus():
     """Units are DCGM's own: MiB, W, MHz, bytes a second; total is what its three parts add up to."""
-    gpus = gpus_by_node(parse_page(PAGE))["node-a"]
+    gpus = join_series(parse_page(PAGE))["node-a"]
     whole, mig, blank = gpus
     assert (whole.uuid, whole.index, whole.name) == ("GPU-aaaa", 0, "NVIDIA H200")
     assert (whole.utilization_percent, whole.memory_used_mib, whole.power_w) == (97, 101024, 652.311)
@@ -52,14 +52,14 @@ def test_blank_values_of_dcgm_are_unknown():
     assert len(series) == 3
     page = b"\n".join(line for line in PAGE.splitlines() if b'gpu="2"' in line) + b"\n"
     known = page + b'DCGM_FI_DEV_GPU_TEMP{gpu="2",UUID="GPU-cccc",Hostname="node-a"} 40\n'
-    (gpu,) = gpus_by_node(parse_page(known))["node-a"]
+    (gpu,) = join_series(parse_page(known))["node-a"]
     assert gpu.temperature_c == 40
     assert (gpu.power_w, gpu.sm_clock_mhz, gpu.utilization_percent) == (None, None, None)
 
 
 def test_prometheus_tells_many_nodes_and_how_old_each_reading_is():
     """A reading may be minutes old; twice scraped is not two GPUs; NaN is unknown."""
-    nodes = gpus_by_node(parse_answer(VALUES), parse_answer(AGES))
+    nodes = join_series(parse_answer(VALUES), parse_answer(AGES))
     assert {node: [gpu.uuid for gpu in gpus] for node, gpus in nodes.items()} == {
         "node-a": ["GPU-aaaa"],
         "node-b": ["GPU-bbbb"],
@@ -74,7 +74,7 @@ def test_one_uuid_on_two_places_of_a_node_has_no_readings():
     page = b"".join(
         b'DCGM_FI_DEV_GPU_UTIL{gpu="%d",UUID="GPU-x",Hostname="n"} 5\n' % index for index in range(2)
     )
-    gpus = gpus_by_node(parse_page(page))["n"]
+    gpus = join_series(parse_page(page))["n"]
     assert [(gpu.state, gpu.utilization_percent) for gpu in gpus] == [(GpuState.DUPLICATE, None)] * 2
 
 
@@ -201,10 +201,10 @@ def test_labels_that_are_no_texts_are_read_as_if_they_were():
     """What stands between us and Prometheus may turn them into numbers."""
     labels = b'"__name__":"DCGM_FI_DEV_GPU_UTIL","UUID":"G","Hostname":7,"gpu":3'
     body = b'{"status":"success","data":{"result":[{"metric":{' + labels + b'},"value":[1,"5"]}]}}'
-    nodes = gpus_by_node(parse_answer(body))
+    nodes = join_series(parse_answer(body))
     assert [(node, gpu.index, gpu.utilization_percent) for node, (gpu,) in nodes.items()] == [("7", 3, 5.0)]
     odd = b'DCGM_FI_DEV_GPU_UTIL{gpu="\xc2\xb2",UUID="G",Hostname="n"} 5\n'
-    assert gpus_by_node(parse_page(odd))["n"][0].index is None
+    assert join_series(parse_page(odd))["n"][0].index is None
 
 
 def test_an_address_in_brackets_that_is_none_is_refused():
