@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
@@ -18,13 +17,13 @@ from libra_plan.planner.controller.batch_steps import proposed_steps, steps_in_e
 from libra_plan.planner.controller.hysteresis import ReplanPolicy
 from libra_plan.planner.controller.job_queue import TaskRequest, paused_tasks, waits_of, with_requests
 from libra_plan.planner.controller.snapshot import LoopInputs
-from libra_plan.planner.controller.state import LoopState
+from libra_plan.planner.controller.state import LoopState, read_clocks
+from libra_plan.planner.inputs.cluster import ClusterFlags
 from libra_plan.planner.inputs.problem import PricedProblem, PriceSettings, load, read_problem, with_workload
 from libra_plan.planner.launchers.manifest import Manifest
 from libra_plan.planner.pricing import price_workload
 from libra_plan.planner.problem import Problem
 from libra_plan.planner.runtime.checkpoints import newest
-from libra_plan.planner.runtime.supervisor import boot_clock
 from libra_plan.planner.telemetry.observations import CheckpointAge, Moment, Observations
 from libra_plan.planner.telemetry.observe import observe
 from libra_plan.planner.telemetry.recording import read_tail
@@ -40,7 +39,7 @@ from libra_plan.profiles.document import decode, parse_document, read_text, show
 from libra_plan.profiles.schema import TaskSpec, WorkloadFile
 from libra_plan.profiles.switch_costs import STORE
 
-__all__ = ["Sources", "read_clocks", "read_facts", "read_observations"]
+__all__ = ["Sources", "read_facts", "read_observations", "sources_of"]
 
 _TAIL_BYTES = 8 * 2**20
 
@@ -56,7 +55,7 @@ class Sources:
 
     profiles: str | Path
     run: Path
-    settings: PriceSettings = PriceSettings()
+    settings: PriceSettings = field(default_factory=PriceSettings)
     telemetry: tuple[Path, ...] = ()
     monitor: Path | None = None
     observations: Path | None = None
@@ -64,22 +63,42 @@ class Sources:
     window_s: float = 300.0
 
 
-def read_clocks() -> Moment:
-    """Read both clocks: the wall's, and that of this boot."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    except OSError:
-        boot = ""
-    return Moment(time.time(), boot_clock(), boot)  # noqa: TID251 - the one place where the loop meets a clock
+def sources_of(
+    source: str | Path,
+    run: str | Path,
+    *,
+    gpus: int | None = None,
+    gpus_per_node: int = 8,
+    gpu_class: str | None = None,
+    cluster: str | Path | Cluster | None = None,
+    local: bool = False,
+    policy: str = "throughput",
+    allow_prior: bool = False,
+    ahead_steps: int | None = None,
+    seed: int = 0,
+    telemetry: Sequence[str | Path] | None = None,
+    monitor: str | Path | None = None,
+    observations: str | Path | None = None,
+) -> Sources:
+    """Return the sources that a caller of `replan` named."""
+    flags, folder = ClusterFlags(gpus, gpus_per_node, gpu_class, cluster, local), Path(run)
+    return Sources(
+        source,
+        folder,
+        PriceSettings(flags, policy, None, allow_prior, ahead_steps, seed),
+        tuple(map(Path, telemetry)) if telemetry else (folder / "telemetry",),
+        None if monitor is None else Path(monitor),
+        None if observations is None else Path(observations),
+    )
 
 
 def read_facts(
     sources: Sources,
-    parent: Manifest,
-    requests: Iterable[TaskRequest],
-    state: LoopState,
     policy: ReplanPolicy,
-    notes: Notes = log_note,
+    notes: Notes,
+    parent: Manifest,
+    requests: tuple[TaskRequest, ...],
+    state: LoopState,
 ) -> tuple[LoopInputs, WorkloadFile]:
     """Price the workload as users want it now, and read what telemetry says of the plan that runs."""
     folder, settings = load(sources.profiles), sources.settings

@@ -14,16 +14,19 @@ from sqlalchemy import Connection, delete, insert, select, update
 
 from libra_plan.errors import InputError, WorkloadError
 from libra_plan.planner.controller import store_schema as s
-from libra_plan.planner.controller.state import LoopState
-from libra_plan.planner.controller.store import StateStore
+from libra_plan.planner.controller.state import LoopState, read_clocks
+from libra_plan.planner.controller.store import StateStore, open_record, require_folder
 from libra_plan.planner.launchers.store import read_current
+from libra_plan.profiles.catalog import load_workload
 from libra_plan.profiles.schema import TaskSpec, WorkloadFile
 
 __all__ = [
+    "TaskQueue",
     "TaskRequest",
     "add_tasks",
     "change_task",
     "forget_removed",
+    "list_tasks",
     "paused_tasks",
     "read_requests",
     "waits_of",
@@ -66,50 +69,148 @@ def paused_tasks(requests: Iterable[TaskRequest]) -> frozenset[str]:
     return frozenset(request.id for request in requests if request.state == "paused")
 
 
-def add_tasks(
-    store: StateStore, folder: Path, specs: Iterable[TaskSpec], now_s: float, reason: str = ""
-) -> None:
-    """Put tasks into the queue, all of them or none.
+@dataclass(frozen=True)
+class TaskQueue:
+    """What users asked of tasks, and how long queued tasks have waited, seconds."""
 
-    A task that the plan has already is refused: it would lose against the workload file's without a word.
+    asked: tuple[TaskRequest, ...]
+    waits_s: dict[str, float]
+
+
+def add_tasks(run: str | Path, file: str | Path, *, reason: str = "", state: str | None = None) -> list[str]:
+    """Add the tasks of a workload file to the queue of a run; the next look acts on it.
+
+    Parameters
+    ----------
+    run
+        The folder of the running plan.
+    file
+        A file like `workload.yaml` with the tasks to add: all of them are, or none.
+    reason
+        Why, for the record.
+    state
+        The record, as in `replan`.
+
+    Returns
+    -------
+    list of str
+        The names of the tasks that were added.
+
+    Raises
+    ------
+    InputError
+        When the file is wrong, or the plan has such a task already.
+
+    Examples
+    --------
+    >>> import libra_plan as lp
+    >>> plan = lp.solve("profiles", gpus=8, out="run/")
+    >>> lp.add_tasks("run/", lp.load("profiles").path / "workload.yaml")
+    Traceback (most recent call last):
+    ...
+    libra_plan.errors.InputError: there is such a task already; got agent-7b; ...
     """
-    planned = _planned(folder)
-    removed = {request.id for request in read_requests(store) if request.state == "removed"}
-    with store.begin() as connection:
-        for spec in specs:
-            if spec.id in planned - removed:
-                raise _there_already(spec.id)
-            _note(connection, spec.id, "add", now_s, reason, spec=msgspec.json.encode(spec).decode())
+    specs, folder = load_workload(Path(file))[0].tasks, Path(run)
+    require_folder(folder)
+    with open_record(folder, state) as store:
+        planned = _planned(folder)
+        planned -= {request.id for request in read_requests(store) if request.state == "removed"}
+        with store.begin() as connection:
+            for spec in specs:
+                if spec.id in planned:  # it would lose against the workload file's without a word
+                    raise _there_already(spec.id)
+                _note(connection, spec.id, "add", reason, spec=msgspec.json.encode(spec).decode())
+    return [spec.id for spec in specs]
+
+
+def change_task(
+    run: str | Path,
+    task: str,
+    change: str,
+    *,
+    weight: float | None = None,
+    tier: int | None = None,
+    reason: str = "",
+    state: str | None = None,
+) -> None:
+    """Ask for a change of one task; the next look acts on it.
+
+    Parameters
+    ----------
+    run
+        The folder of the running plan.
+    task
+        The name of the task.
+    change
+        `remove`, `pause`, `resume`, or `priority` with a `weight`, a `tier` or both.
+    weight, tier
+        What the task counts in the objective, and its tier under the policy `priority`.
+    reason
+        Why, for the record.
+    state
+        The record, as in `replan`.
+
+    Raises
+    ------
+    InputError
+        When there is no such task, or nothing to set.
+
+    Examples
+    --------
+    >>> import libra_plan as lp
+    >>> plan = lp.solve("profiles", gpus=8, out="run/")
+    >>> lp.change_task("run/", "eval-7b", "pause", reason="maintenance")
+    """
+    if change == "priority" and weight is None and tier is None:
+        raise InputError("nothing to set", allowed="--weight, --tier or both")
+    folder = Path(run)
+    require_folder(folder)
+    with open_record(folder, state) as store:
+        known = {request.id for request in read_requests(store)} | {name for name, _ in store.state().tasks}
+        known |= _planned(folder)
+        if task not in known:
+            raise InputError("no such task", got=task, allowed=", ".join(sorted(known)) or "none yet")
+        with store.begin() as connection:
+            _note(connection, task, change, reason, weight=weight, tier=tier)
+
+
+def list_tasks(run: str | Path, *, state: str | None = None) -> TaskQueue:
+    """List what users asked of the tasks of a run, and how long queued tasks have waited.
+
+    Parameters
+    ----------
+    run
+        The folder of the running plan.
+    state
+        The record, as in `replan`.
+
+    Returns
+    -------
+    TaskQueue
+        The requests by task, and the waits in seconds.
+
+    Raises
+    ------
+    StateError
+        When nothing was recorded yet, or the record is damaged.
+
+    Examples
+    --------
+    >>> import libra_plan as lp
+    >>> plan = lp.solve("profiles", gpus=8, out="run/")
+    >>> lp.change_task("run/", "eval-7b", "priority", weight=4.0)
+    >>> [(request.id, request.weight) for request in lp.list_tasks("run/").asked]
+    [('eval-7b', 4.0)]
+    """
+    with open_record(Path(run), state, create=False) as store:
+        return TaskQueue(read_requests(store), waits_of(store.state()))
 
 
 def _there_already(task: str) -> InputError:
     return InputError("there is such a task already", got=task, way_out=f"libra-plan task remove {task}")
 
 
-def change_task(
-    store: StateStore,
-    folder: Path,
-    task: str,
-    what: str,
-    now_s: float,
-    *,
-    reason: str = "",
-    weight: float | None = None,
-    tier: int | None = None,
-) -> None:
-    """Note that a task is to `remove`, `pause`, `resume` or change in `priority`.
-
-    A task that neither the plan nor the queue has is refused: a slip of the pen would do nothing.
-    """
-    known = {request.id for request in read_requests(store)} | {name for name, _ in store.state().tasks}
-    known |= _planned(folder)
-    if task not in known:
-        raise InputError("no such task", got=task, allowed=", ".join(sorted(known)) or "none yet")
-    with store.begin() as connection:
-        _note(connection, task, what, now_s, reason, weight=weight, tier=tier)
-
-
-def _note(connection: Connection, task: str, what: str, now_s: float, reason: str, **given: object) -> None:
+def _note(connection: Connection, task: str, what: str, reason: str, **given: object) -> None:
     """Write a request and a line of the log; what is not given stays as it was asked before."""
     row = connection.execute(select(s.tasks).where(s.tasks.c.id == task)).first()
     known = None if row is None else TaskRequest(*row)
@@ -119,6 +220,7 @@ def _note(connection: Connection, task: str, what: str, now_s: float, reason: st
         raise InputError("this task is removed already", got=task, way_out="libra-plan task add FILE")
     states = {"add": "added", "remove": "removed", "pause": "paused", "resume": "wanted"}
     values = {name: value for name, value in given.items() if value is not None}
+    now_s = read_clocks().wall_s
     values |= {"since_s": now_s, "reason": reason}
     if known is None:
         values["state"] = states.get(what, "wanted")

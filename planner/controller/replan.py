@@ -1,4 +1,4 @@
-"""One look with everything around it, and what users ask of the queue: the public functions of the loop.
+"""One look with everything around it: what is read before, recorded, and written after.
 
     recover ─▶ read manifest, state, facts ─▶ reconcile ─▶ record (one transaction) ─▶ manifest ─▶ settled
 
@@ -9,43 +9,37 @@ next run finishes what was cut off.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from libra_plan.errors import InputError, LockedError, ManifestError, StateError, writing
-from libra_plan.models.topology import Cluster
+from libra_plan.errors import LockedError, ManifestError, StateError, writing
 from libra_plan.notes import Notes, log_note
 from libra_plan.planner.configurations.keeping import kept_configurations
 from libra_plan.planner.controller import job_queue
 from libra_plan.planner.controller.batch_steps import keep_steps
 from libra_plan.planner.controller.configuration_values import ValueCache
 from libra_plan.planner.controller.estimators import running_options
-from libra_plan.planner.controller.facts import Sources, read_clocks, read_facts
+from libra_plan.planner.controller.facts import Sources, read_facts, sources_of
 from libra_plan.planner.controller.hysteresis import ReplanPolicy, read_policy
 from libra_plan.planner.controller.job_queue import TaskRequest
 from libra_plan.planner.controller.reconcile import Reconciled, reconcile
 from libra_plan.planner.controller.snapshot import LoopInputs
 from libra_plan.planner.controller.state import Decision, LoopState
 from libra_plan.planner.controller.store import StateStore, open_record, require_folder
-from libra_plan.planner.inputs.cluster import ClusterFlags
-from libra_plan.planner.inputs.problem import PriceSettings
 from libra_plan.planner.launchers.build import build_manifest, says_the_same
 from libra_plan.planner.launchers.document import manifest_to_json
 from libra_plan.planner.launchers.manifest import Manifest
 from libra_plan.planner.launchers.store import CURRENT, lock_folder, read_current, write_manifest
-from libra_plan.profiles.catalog import load_workload
 from libra_plan.profiles.schema import WorkloadFile
 
 __all__ = [
     "Replanned",
-    "TaskQueue",
-    "add_tasks",
-    "change_task",
-    "list_tasks",
     "look",
     "recover",
     "replan",
@@ -77,24 +71,13 @@ def replan(
     source: str | Path,
     *,
     run: str | Path = "run",
-    gpus: int | None = None,
-    gpus_per_node: int = 8,
-    gpu_class: str | None = None,
-    cluster: str | Path | Cluster | None = None,
-    local: bool = False,
-    policy: str = "throughput",
-    allow_prior: bool = False,
-    ahead_steps: int | None = None,
-    seed: int = 0,
-    telemetry: Sequence[str | Path] | None = None,
-    monitor: str | Path | None = None,
-    observations: str | Path | None = None,
     replan_policy: str | Path | None = None,
     state: str | None = None,
     dry_run: bool = False,
     wait_s: float = 0.0,
     cache_mib: float = 256.0,
     notes: Notes = log_note,
+    **asked: Any,
 ) -> Replanned:
     """Look once at what runs, and write a better plan when a change has paid for itself.
 
@@ -102,16 +85,10 @@ def replan(
 
     Parameters
     ----------
-    source, gpus, gpus_per_node, gpu_class, cluster, local, policy, allow_prior, ahead_steps, seed
-        As in `price`.
+    source
+        The profiles folder, as in `price`.
     run
         The folder of the running plan, as `solve` wrote it.
-    telemetry
-        Recordings of counters, or their folders; default `telemetry` in the folder of the plan.
-    monitor
-        A recording of `monitor`, which tells of lost GPUs and free memory.
-    observations
-        A file of observations from elsewhere (docs/replan.md).
     replan_policy
         The file with the loop's thresholds; the defaults hold without one.
     state
@@ -124,6 +101,11 @@ def replan(
         MiB of configurations to keep in the cache folder between runs; 0 keeps none.
     notes
         Called with each line that the user should read; the default logs it.
+    **asked
+        As in `price`: `gpus`, `gpus_per_node`, `gpu_class`, `cluster`, `local`, `policy`, `allow_prior`,
+        `ahead_steps`, `seed`. Besides, `telemetry`: recordings of counters or their folders (default:
+        `telemetry` in the folder of the plan); `monitor`: a recording of `monitor`, which tells of lost
+        GPUs and free memory; `observations`: a file of them (docs/replan.md).
 
     Returns
     -------
@@ -144,10 +126,8 @@ def replan(
     >>> lp.replan("profiles", gpus=8, run="run/").decision.rule
     'telemetry'
     """
-    flags = ClusterFlags(gpus, gpus_per_node, gpu_class, cluster, local)
-    settings = PriceSettings(flags, policy, None, allow_prior, ahead_steps, seed)
-    sources = sources_of(source, run, settings, telemetry, monitor, observations)
-    thresholds = read_policy(replan_policy)
+    sources = sources_of(source, run, **asked)
+    policy = read_policy(replan_policy)
     require_folder(sources.run)
     with (
         kept_configurations(cache_mib, notes) as configurations,
@@ -155,27 +135,7 @@ def replan(
         open_record(sources.run, state, lead=True) as store,
     ):
         cache = ValueCache(configurations=configurations)
-        return look_at(sources, store, thresholds, dry_run=dry_run, cache=cache, notes=notes)
-
-
-def sources_of(
-    source: str | Path,
-    run: str | Path,
-    settings: PriceSettings,
-    telemetry: Sequence[str | Path] | None,
-    monitor: str | Path | None,
-    observations: str | Path | None,
-) -> Sources:
-    """Return the sources that a caller named."""
-    folder = Path(run)
-    return Sources(
-        source,
-        folder,
-        settings,
-        (folder / "telemetry",) if not telemetry else tuple(map(Path, telemetry)),
-        None if monitor is None else Path(monitor),
-        None if observations is None else Path(observations),
-    )
+        return look_at(sources, store, policy, dry_run=dry_run, cache=cache, notes=notes)
 
 
 @contextmanager
@@ -204,12 +164,7 @@ def look_at(
 ) -> Replanned:
     """Look once at what the sources tell; the caller holds the folder's lock."""
     store.lead(3.0 * policy.every_s)
-
-    def facts(
-        parent: Manifest, requests: tuple[TaskRequest, ...], state: LoopState
-    ) -> tuple[LoopInputs, WorkloadFile]:
-        return read_facts(sources, parent, requests, state, policy, notes)
-
+    facts = partial(read_facts, sources, policy, notes)
     with writing(sources.run):
         return look(sources.run, store, facts, dry_run=dry_run, cache=cache, notes=notes)
 
@@ -299,133 +254,3 @@ def _observed_s(inputs: LoopInputs) -> dict[tuple[str, str], float]:
     }
     running = {(held.task, role) for held in problem.running for role in running_options(problem, held)}
     return {key: seconds for key, seconds in observed.items() if key in running}
-
-
-# ---------------------------------------------------------------- the queue
-
-
-@dataclass(frozen=True)
-class TaskQueue:
-    """What users asked of tasks, and how long queued tasks have waited, seconds."""
-
-    asked: tuple[TaskRequest, ...]
-    waits_s: dict[str, float]
-
-
-def add_tasks(run: str | Path, file: str | Path, *, reason: str = "", state: str | None = None) -> list[str]:
-    """Add the tasks of a workload file to the queue of a run; the next look acts on it.
-
-    Parameters
-    ----------
-    run
-        The folder of the running plan.
-    file
-        A file like `workload.yaml` with the tasks to add: all of them are, or none.
-    reason
-        Why, for the record.
-    state
-        The record, as in `replan`.
-
-    Returns
-    -------
-    list of str
-        The names of the tasks that were added.
-
-    Raises
-    ------
-    InputError
-        When the file is wrong, or the plan has such a task already.
-
-    Examples
-    --------
-    >>> import libra_plan as lp
-    >>> plan = lp.solve("profiles", gpus=8, out="run/")
-    >>> lp.add_tasks("run/", lp.load("profiles").path / "workload.yaml")
-    Traceback (most recent call last):
-    ...
-    libra_plan.errors.InputError: there is such a task already; got agent-7b; ...
-    """
-    workload, folder = load_workload(Path(file))[0], Path(run)
-    require_folder(folder)
-    with open_record(folder, state) as store:
-        job_queue.add_tasks(store, folder, workload.tasks, read_clocks().wall_s, reason)
-    return [task.id for task in workload.tasks]
-
-
-def change_task(
-    run: str | Path,
-    task: str,
-    change: str,
-    *,
-    weight: float | None = None,
-    tier: int | None = None,
-    reason: str = "",
-    state: str | None = None,
-) -> None:
-    """Ask for a change of one task; the next look acts on it.
-
-    Parameters
-    ----------
-    run
-        The folder of the running plan.
-    task
-        The name of the task.
-    change
-        `remove`, `pause`, `resume`, or `priority` with a `weight`, a `tier` or both.
-    weight, tier
-        What the task counts in the objective, and its tier under the policy `priority`.
-    reason
-        Why, for the record.
-    state
-        The record, as in `replan`.
-
-    Raises
-    ------
-    InputError
-        When there is no such task, or nothing to set.
-
-    Examples
-    --------
-    >>> import libra_plan as lp
-    >>> plan = lp.solve("profiles", gpus=8, out="run/")
-    >>> lp.change_task("run/", "eval-7b", "pause", reason="maintenance")
-    """
-    if change == "priority" and weight is None and tier is None:
-        raise InputError("nothing to set", allowed="--weight, --tier or both")
-    folder = Path(run)
-    require_folder(folder)
-    with open_record(folder, state) as store:
-        now_s = read_clocks().wall_s
-        job_queue.change_task(store, folder, task, change, now_s, reason=reason, weight=weight, tier=tier)
-
-
-def list_tasks(run: str | Path, *, state: str | None = None) -> TaskQueue:
-    """List what users asked of the tasks of a run, and how long queued tasks have waited.
-
-    Parameters
-    ----------
-    run
-        The folder of the running plan.
-    state
-        The record, as in `replan`.
-
-    Returns
-    -------
-    TaskQueue
-        The requests by task, and the waits in seconds.
-
-    Raises
-    ------
-    StateError
-        When nothing was recorded yet, or the record is damaged.
-
-    Examples
-    --------
-    >>> import libra_plan as lp
-    >>> plan = lp.solve("profiles", gpus=8, out="run/")
-    >>> lp.change_task("run/", "eval-7b", "priority", weight=4.0)
-    >>> [(request.id, request.weight) for request in lp.list_tasks("run/").asked]
-    [('eval-7b', 4.0)]
-    """
-    with open_record(Path(run), state, create=False) as store:
-        return TaskQueue(job_queue.read_requests(store), job_queue.waits_of(store.state()))

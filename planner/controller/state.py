@@ -6,15 +6,18 @@ Field names are part of the record: stores of earlier versions are read by them.
 from __future__ import annotations
 
 import hashlib
+import time
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
+from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
 from libra_plan.models.topology import GpuId
 from libra_plan.planner.plan import Plan
+from libra_plan.planner.runtime.supervisor import boot_clock
 from libra_plan.planner.telemetry.observations import BatchStep, Event, Moment
 
 __all__ = [
@@ -30,6 +33,7 @@ __all__ = [
     "TaskClock",
     "digest_of",
     "from_bytes",
+    "read_clocks",
     "to_bytes",
 ]
 
@@ -210,3 +214,12 @@ def from_bytes(data: bytes, kind: type[ValueT]) -> ValueT:
 def digest_of(data: bytes) -> str:
     """Return `sha256:…` of bytes."""
     return f"sha256:{hashlib.sha256(data).hexdigest()}"
+
+
+def read_clocks() -> Moment:
+    """Read both clocks: the wall's, and that of this boot."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        boot = ""
+    return Moment(time.time(), boot_clock(), boot)  # noqa: TID251 - the one place where the loop meets a clock

@@ -7,27 +7,7 @@ import sqlite3
 from contextlib import suppress
 from pathlib import Path
 
-from sqlalchemy import (
-    URL,
-    Column,
-    Connection,
-    Engine,
-    Float,
-    Integer,
-    LargeBinary,
-    MetaData,
-    String,
-    Table,
-    Text,
-    create_engine,
-    event,
-    insert,
-    inspect,
-    make_url,
-    select,
-    text,
-    update,
-)
+import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 
 from libra_plan.errors import StateError, Where
@@ -53,125 +33,112 @@ DATABASE = "replan.db"
 _OURS = 0x4C504C4E  # SQLite's application_id: the file says whose it is
 _HEADER = b"SQLite format 3\0"
 
-_ALL = MetaData()
-meta = Table("libra_plan_meta", _ALL, Column("name", String(40), primary_key=True), Column("value", Text))
-blobs = Table(
+_ALL = sa.MetaData()
+meta = sa.Table(
+    "libra_plan_meta", _ALL, sa.Column("name", sa.String(40), primary_key=True), sa.Column("value", sa.Text)
+)
+blobs = sa.Table(
     "blobs",
     _ALL,
-    Column("digest", String(80), primary_key=True),
-    Column("kind", String(16), nullable=False),
-    Column("data", LargeBinary, nullable=False),
+    sa.Column("digest", sa.String(80), primary_key=True),
+    sa.Column("kind", sa.String(16), nullable=False),
+    sa.Column("data", sa.LargeBinary, nullable=False),
 )
-looks = Table(
+looks = sa.Table(
     "looks",
     _ALL,
-    Column("id", Integer, primary_key=True),
-    Column("wall_s", Float, nullable=False),
-    Column("problem", String(80), nullable=False),
-    Column("today", String(80)),
-    Column("state_before", String(80), nullable=False),
-    Column("state_after", String(80), nullable=False),
-    Column("decision_digest", String(80), nullable=False),
-    Column("inputs", LargeBinary, nullable=False),
-    Column("decision", LargeBinary, nullable=False),
-    Column("rung", String(20), nullable=False),
-    Column("rule", String(20), nullable=False),
-    Column("why", Text, nullable=False),
-    Column("gain", Float),
-    Column("net", Float),
-    Column("cost", Float),
-    Column("outcome", String(12), nullable=False),
-    Column("parent", String(80)),
-    Column("manifest", String(80)),
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("wall_s", sa.Float, nullable=False),
+    sa.Column("problem", sa.String(80), nullable=False),
+    sa.Column("today", sa.String(80)),
+    sa.Column("state_before", sa.String(80), nullable=False),
+    sa.Column("state_after", sa.String(80), nullable=False),
+    sa.Column("decision_digest", sa.String(80), nullable=False),
+    sa.Column("inputs", sa.LargeBinary, nullable=False),
+    sa.Column("decision", sa.LargeBinary, nullable=False),
+    sa.Column("rung", sa.String(20), nullable=False),
+    sa.Column("rule", sa.String(20), nullable=False),
+    sa.Column("why", sa.Text, nullable=False),
+    sa.Column("gain", sa.Float),
+    sa.Column("net", sa.Float),
+    sa.Column("cost", sa.Float),
+    sa.Column("outcome", sa.String(12), nullable=False),
+    sa.Column("parent", sa.String(80)),
+    sa.Column("manifest", sa.String(80)),
 )
-current = Table(
+current = sa.Table(
     "current_state",
     _ALL,
-    Column("one", Integer, primary_key=True),
-    Column("digest", String(80), nullable=False),
-    Column("data", LargeBinary, nullable=False),
+    sa.Column("one", sa.Integer, primary_key=True),
+    sa.Column("digest", sa.String(80), nullable=False),
+    sa.Column("data", sa.LargeBinary, nullable=False),
 )
-lease = Table(
+lease = sa.Table(
     "lease",
     _ALL,
-    Column("name", String(20), primary_key=True),
-    Column("holder", String(200), nullable=False),
-    Column("until_s", Float, nullable=False),
+    sa.Column("name", sa.String(20), primary_key=True),
+    sa.Column("holder", sa.String(200), nullable=False),
+    sa.Column("until_s", sa.Float, nullable=False),
 )
-tasks = Table(
+tasks = sa.Table(
     "tasks",
     _ALL,
-    Column("id", String(63), primary_key=True),
-    Column("state", String(12), nullable=False),
-    Column("weight", Float),
-    Column("tier", Integer),
-    Column("spec", Text),
-    Column("since_s", Float, nullable=False),
-    Column("reason", Text, nullable=False),
+    sa.Column("id", sa.String(63), primary_key=True),
+    sa.Column("state", sa.String(12), nullable=False),
+    sa.Column("weight", sa.Float),
+    sa.Column("tier", sa.Integer),
+    sa.Column("spec", sa.Text),
+    sa.Column("since_s", sa.Float, nullable=False),
+    sa.Column("reason", sa.Text, nullable=False),
 )
-task_log = Table(
+task_log = sa.Table(
     "task_log",
     _ALL,
-    Column("id", Integer, primary_key=True),
-    Column("wall_s", Float, nullable=False),
-    Column("task", String(63), nullable=False),
-    Column("what", String(20), nullable=False),
-    Column("reason", Text, nullable=False),
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("wall_s", sa.Float, nullable=False),
+    sa.Column("task", sa.String(63), nullable=False),
+    sa.Column("what", sa.String(20), nullable=False),
+    sa.Column("reason", sa.Text, nullable=False),
 )
-outcomes = Table(
+outcomes = sa.Table(
     "outcomes",
     _ALL,
-    Column("look", Integer, primary_key=True),
-    Column("task", String(63), primary_key=True),
-    Column("role", String(63), primary_key=True),
-    Column("predicted_s", Float, nullable=False),
-    Column("realised_s", Float, nullable=False),
-    Column("seen_at_look", Integer, nullable=False),
+    sa.Column("look", sa.Integer, primary_key=True),
+    sa.Column("task", sa.String(63), primary_key=True),
+    sa.Column("role", sa.String(63), primary_key=True),
+    sa.Column("predicted_s", sa.Float, nullable=False),
+    sa.Column("realised_s", sa.Float, nullable=False),
+    sa.Column("seen_at_look", sa.Integer, nullable=False),
 )
 
-_STEPS: tuple[tuple[Table, ...], ...] = (
-    (meta, blobs, looks, current, lease),  # 1: the record
-    (tasks, task_log, outcomes),  # 2: the queue, and what came of decisions
-)
-VERSION = len(_STEPS)
+VERSION = 2  # 1: the record; 2: the queue besides, and what came of decisions
 
 
-def migrate(engine: Engine) -> None:
-    """Bring a store to this version; a newer one is refused, and every step may be repeated."""
+def migrate(engine: sa.Engine) -> None:
+    """Bring a store to this version: add the tables that it lacks. A newer one is refused."""
     with engine.begin() as connection:
-        version = version_of(connection)
-        if version > VERSION:
+        known = 0
+        if sa.inspect(connection).has_table(meta.name):
+            found = connection.execute(sa.select(meta.c.value).where(meta.c.name == "schema")).scalar()
+            known = 0 if found is None else int(found)
+        if known > VERSION:
             raise StateError(
                 "the state was written by a newer version",
-                got=f"schema {version}",
+                got=f"schema {known}",
                 allowed=f"schema {VERSION} or older",
                 way_out="update libra-plan, or name another state with --state",
             )
-        for step in range(version, VERSION):
-            for table in _STEPS[step]:
-                table.create(connection, checkfirst=True)
-            _set_version(connection, step + 1)
-
-
-def version_of(connection: Connection) -> int:
-    """Give the version of a store; 0 when it is empty."""
-    if not inspect(connection).has_table(meta.name):
-        return 0
-    found = connection.execute(select(meta.c.value).where(meta.c.name == "schema")).scalar()
-    return 0 if found is None else int(found)
-
-
-def _set_version(connection: Connection, version: int) -> None:
-    changed = connection.execute(update(meta).where(meta.c.name == "schema").values(value=str(version)))
-    if changed.rowcount == 0:
-        connection.execute(insert(meta).values(name="schema", value=str(version)))
+        if known < VERSION:
+            _ALL.create_all(connection)
+            connection.execute(sa.delete(meta).where(meta.c.name == "schema"))
+            connection.execute(sa.insert(meta).values(name="schema", value=str(VERSION)))
 
 
 # ---------------------------------------------------------------- opening
 
 
-def open_engine(where: Path | str, *, create: bool = True) -> Engine:
-    """Open a file, or a URL such as `postgresql+psycopg://host/name`; refuse what is damaged or not ours."""
+def open_engine(where: Path | str, *, create: bool = True) -> sa.Engine:
+    """open a file or a URL such as `postgresql+psycopg://host/name`; refuse what is damaged or not ours."""
     if isinstance(where, str):
         return _by_url(where)
     if not where.exists():
@@ -197,12 +164,12 @@ def open_engine(where: Path | str, *, create: bool = True) -> Engine:
     return engine
 
 
-def _check_content(engine: Engine, where: Path) -> None:
+def _check_content(engine: sa.Engine, where: Path) -> None:
     """Refuse a database that is damaged or not ours."""
     try:
         with engine.connect() as connection:
-            owner = connection.execute(text("PRAGMA application_id")).scalar()
-            said = connection.execute(text("PRAGMA quick_check(1)")).scalar()
+            owner = connection.execute(sa.text("PRAGMA application_id")).scalar()
+            said = connection.execute(sa.text("PRAGMA quick_check(1)")).scalar()
     except DBAPIError as problem:
         raise damaged(where, problem.orig) from None
     if said != "ok":
@@ -214,7 +181,7 @@ def _check_content(engine: Engine, where: Path) -> None:
 
 
 def damaged(where: Path, what: object) -> StateError:
-    """Say that a state file cannot be trusted, and what to do; nothing is written to it."""
+    """Return the error that a state file cannot be trusted; nothing is written to it."""
     return StateError(
         "the state is damaged, and was left as it is",
         got=what,
@@ -224,10 +191,10 @@ def damaged(where: Path, what: object) -> StateError:
     )
 
 
-def _by_url(url: str) -> Engine:
+def _by_url(url: str) -> sa.Engine:
     try:
-        parsed: URL = make_url(url)
-        engine = create_engine(parsed, pool_pre_ping=True)
+        parsed: sa.URL = sa.make_url(url)
+        engine = sa.create_engine(parsed, pool_pre_ping=True)
     except (ArgumentError, NoSuchModuleError) as problem:
         raise StateError(
             "this is no database URL that can be used",
@@ -263,10 +230,10 @@ def _check_header(path: Path) -> None:
         raise damaged(path, "an empty file" if not head else "no SQLite database")
 
 
-def _sqlite(path: Path) -> Engine:
-    engine = create_engine(URL.create("sqlite", database=os.fspath(path)))
+def _sqlite(path: Path) -> sa.Engine:
+    engine = sa.create_engine(sa.URL.create("sqlite", database=os.fspath(path)))
 
-    @event.listens_for(engine, "connect")
+    @sa.event.listens_for(engine, "connect")
     def _settings(connection: sqlite3.Connection, _: object) -> None:
         try:
             for setting in ("busy_timeout=10000", "journal_mode=WAL", "synchronous=FULL"):
@@ -285,9 +252,9 @@ def _create(path: Path) -> None:
     with lock_folder(path.parent, ".replan-create.lock"):
         for name in (fresh, Path(f"{fresh}-wal"), Path(f"{fresh}-shm"), Path(f"{fresh}-journal")):
             name.unlink(missing_ok=True)  # of a run that was killed
-        engine = create_engine(URL.create("sqlite", database=os.fspath(fresh)))
+        engine = sa.create_engine(sa.URL.create("sqlite", database=os.fspath(fresh)))
         with engine.begin() as connection:
-            connection.execute(text(f"PRAGMA application_id={_OURS}"))
+            connection.execute(sa.text(f"PRAGMA application_id={_OURS}"))
         migrate(engine)
         engine.dispose()
         with fresh.open("rb") as file:

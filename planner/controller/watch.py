@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,14 +13,12 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from libra_plan.errors import InputError, LibraError, LockedError, TimeLimitError
-from libra_plan.models.topology import Cluster
 from libra_plan.notes import Notes, log_note
 from libra_plan.planner.controller.configuration_values import ValueCache
+from libra_plan.planner.controller.facts import sources_of
 from libra_plan.planner.controller.hysteresis import ReplanPolicy, read_policy
-from libra_plan.planner.controller.replan import Replanned, locked, look_at, sources_of
+from libra_plan.planner.controller.replan import Replanned, locked, look_at
 from libra_plan.planner.controller.store import open_record, require_folder
-from libra_plan.planner.inputs.cluster import ClusterFlags
-from libra_plan.planner.inputs.problem import PriceSettings
 
 __all__ = ["Health", "Signals", "serve", "watch", "watch_loop"]
 
@@ -95,18 +93,6 @@ def watch(
     source: str | Path,
     *,
     run: str | Path = "run",
-    gpus: int | None = None,
-    gpus_per_node: int = 8,
-    gpu_class: str | None = None,
-    cluster: str | Path | Cluster | None = None,
-    local: bool = False,
-    policy: str = "throughput",
-    allow_prior: bool = False,
-    ahead_steps: int | None = None,
-    seed: int = 0,
-    telemetry: Sequence[str | Path] | None = None,
-    monitor: str | Path | None = None,
-    observations: str | Path | None = None,
     replan_policy: str | Path | None = None,
     state: str | None = None,
     dry_run: bool = False,
@@ -115,6 +101,7 @@ def watch(
     host: str = "127.0.0.1",
     show: Callable[[Replanned], None] = lambda done: None,
     notes: Notes = log_note,
+    **asked: Any,
 ) -> None:
     """Look again and again, every `every_s` of the policy, until a signal ends it.
 
@@ -122,9 +109,8 @@ def watch(
 
     Parameters
     ----------
-    source, run, gpus, gpus_per_node, gpu_class, cluster, local, policy, allow_prior, ahead_steps, seed, \
-telemetry, monitor, observations, replan_policy, state, dry_run, notes
-        As in `replan`.
+    source, run, replan_policy, state, dry_run, notes, **asked
+        As in `replan`, with its further arguments on the cluster, the prices and the telemetry.
     looks
         Leave after so many looks.
     port, host
@@ -146,9 +132,7 @@ telemetry, monitor, observations, replan_policy, state, dry_run, notes
     >>> lp.watch("profiles", gpus=8, run="run/", looks=1, show=lambda done: print(done.outcome))
     kept
     """
-    flags = ClusterFlags(gpus, gpus_per_node, gpu_class, cluster, local)
-    settings = PriceSettings(flags, policy, None, allow_prior, ahead_steps, seed)
-    sources = sources_of(source, run, settings, telemetry, monitor, observations)
+    sources = sources_of(source, run, **asked)
     thresholds, cache, health = read_policy(replan_policy), ValueCache(), Health()
     require_folder(sources.run)
 

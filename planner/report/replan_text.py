@@ -14,7 +14,8 @@ from libra_plan.planner.report.text_table import PLAIN, Page, table_text
 
 if TYPE_CHECKING:
     from libra_plan.planner.controller.history import Explained, Replays
-    from libra_plan.planner.controller.replan import Replanned, TaskQueue
+    from libra_plan.planner.controller.job_queue import TaskQueue
+    from libra_plan.planner.controller.replan import Replanned
     from libra_plan.planner.controller.state import Decision, Move
     from libra_plan.planner.controller.store import LookRow
 

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from libra_plan.models.batch import recommend_batch
     from libra_plan.models.packing import fill_bins
     from libra_plan.planner.controller.history import explain_look, history, replay
-    from libra_plan.planner.controller.replan import add_tasks, change_task, list_tasks, replan
+    from libra_plan.planner.controller.job_queue import add_tasks, change_task, list_tasks
+    from libra_plan.planner.controller.replan import replan
     from libra_plan.planner.controller.watch import watch
     from libra_plan.planner.doctor.diagnose import diagnose
     from libra_plan.planner.doctor.estimate import estimate_gains
@@ -141,10 +142,10 @@ _HOMES = {
     "RefusedError": "errors",
     "Simulation": "planner.simulate.simulate",
     "TimeLimitError": "errors",
-    "add_tasks": "planner.controller.replan",
+    "add_tasks": "planner.controller.job_queue",
     "apply": "planner.runtime.apply",
     "await_release": "planner.runtime.worker",
-    "change_task": "planner.controller.replan",
+    "change_task": "planner.controller.job_queue",
     "check_profiles": "models.assess",
     "checkpoint_requested": "planner.runtime.worker",
     "counter": "planner.telemetry.counters",
@@ -162,7 +163,7 @@ _HOMES = {
     "latest_complete": "planner.runtime.worker",
     "launch": "planner.runtime.launch",
     "launchers": "planner.launchers.emit",
-    "list_tasks": "planner.controller.replan",
+    "list_tasks": "planner.controller.job_queue",
     "load": "planner.inputs.problem",
     "measure_profile": "profiles.measure.measure",
     "monitor": "planner.telemetry.monitor",

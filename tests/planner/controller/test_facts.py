@@ -14,8 +14,8 @@ from plans import plan_of, problem_of, role, running
 from telemetry_cases import gpu, recorder, sample
 
 from libra_plan.models.topology import GpuId
-from libra_plan.planner.controller.facts import Sources, read_clocks, read_observations
-from libra_plan.planner.controller.state import Clock, LoopState, TaskClock
+from libra_plan.planner.controller.facts import Sources, read_observations
+from libra_plan.planner.controller.state import Clock, LoopState, TaskClock, read_clocks
 from libra_plan.planner.launchers.build import build_manifest
 from libra_plan.planner.launchers.document import placements_of
 from libra_plan.planner.runtime.worker import save_complete, step_folder

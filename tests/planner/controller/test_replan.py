@@ -225,13 +225,13 @@ def test_without_a_plan_there_is_nothing_to_look_after(tmp_path: Path, store: St
 def test_a_pause_and_a_resume_go_through_the_queue(site: Site, store: StateStore) -> None:
     """What users ask of tasks is acted on at the next look, and how long a task waits is known."""
     site.problem = replace(site.problem, tasks=(scaling("a", 100.0, 0.5, 8), scaling("b", 100.0, 0.5, 8)))
-    change_task(store, site.folder, "a", "pause", 0.0, reason="maintenance")
+    change_task(site.folder, "a", "pause", reason="maintenance")
     assert paused_tasks(read_requests(store)) == {"a"}
     report = site.look(store)
     assert ("a", "pause") in [(move.task, move.action) for move in report.decision.moves]
     site.look(store)
     assert waits_of(store.state())["a"] >= 60.0
-    change_task(store, site.folder, "a", "resume", 0.0)
+    change_task(site.folder, "a", "resume")
     moved = site.look(store).decision.moves
     assert ("a", "start") in [(move.task, move.action) for move in moved]
 
@@ -241,8 +241,8 @@ def test_a_slip_in_a_tasks_name_is_told(site: Site, store: StateStore) -> None:
     from libra_plan.errors import InputError
 
     with pytest.raises(InputError, match="no such task"):
-        change_task(store, site.folder, "aa", "pause", 0.0)
-    change_task(store, site.folder, "a", "pause", 0.0)
+        change_task(site.folder, "aa", "pause")
+    change_task(site.folder, "a", "pause")
 
 
 def test_the_best_plan_is_kept_by_the_runner(tmp_path: Path) -> None:
