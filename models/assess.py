@@ -58,7 +58,7 @@ def fit_profiles(path: str | Path) -> dict[str, FittedProfile]:
 
 
 def check_profiles(path: str | Path, *, plot: Path | None = None) -> tuple[ProfileCheck, ...]:
-    """Say how well each profile predicts points that it was not fitted to.
+    """Check how well each profile predicts points that it was not fitted to.
 
     Every point is predicted with its whole group (one batch, one length or one place) left out.
 

@@ -66,7 +66,7 @@ class BatchState:
 
     @property
     def size(self) -> int:
-        """Give the present size."""
+        """The present size."""
         return self.sizes[self.place]
 
 
@@ -199,7 +199,7 @@ def _advise(
 
 
 def _rungs(least: int, most: int) -> list[int]:
-    """Give least × 1, 2, 3, 4, 6, 8, 12, … up to `most`."""
+    """Return least × 1, 2, 3, 4, 6, 8, 12, … up to `most`."""
     rungs, power = [least], 2
     while least * power <= most:
         rungs.append(least * power)

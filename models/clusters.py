@@ -145,7 +145,7 @@ def _node_absence(spec: NodeSpec) -> str | None:
 
 
 def _absence(card: GpuSpec) -> str | None:
-    """Say why a GPU may not be used, None when it may; of several reasons the holder's name counts."""
+    """Return why a GPU may not be used, None when it may; of several reasons the holder's name counts."""
     if card.mig:
         return "left out because MIG is on"
     return _why(card.excluded, card.state, card.held_by)
@@ -160,7 +160,7 @@ def _why(excluded: bool, state: str, held_by: str | None) -> str | None:
 
 
 def _with_seats(gpu: Gpu, shared: bool) -> tuple[Gpu, ...]:
-    """Give a GPU, or the seats on a shared one, each with its part of the memory."""
+    """Return a GPU, or the seats on a shared one, each with its part of the memory."""
     if not shared:
         return (gpu,)
     node, device = gpu.id.node, gpu.id.index

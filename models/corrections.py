@@ -74,17 +74,17 @@ class Correction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def known(self) -> bool:
-        """Tell whether there are enough observations to correct anything."""
+        """Whether there are enough observations to correct anything."""
         return self.observations >= LEAST_WINDOWS
 
     @property
     def factor(self) -> float:
-        """Give observed ÷ predicted, 1 while too little is known."""
+        """Observed ÷ predicted, 1 while too little is known."""
         return math.exp(self.mean) if self.known else 1.0
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """Give the bounds of the factor that hold 90 % of the time."""
+        """The bounds of the factor that hold 90 % of the time."""
         if not self.known:
             return 1.0, 1.0
         error = _Z * self.spread / math.sqrt(self.effective)
@@ -92,7 +92,7 @@ class Correction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def effective(self) -> float:
-        """Give the number of independent observations that the mean is worth, at least 1.
+        """The number of independent observations that the mean is worth, at least 1.
 
         n (1 − ρ) ÷ (1 + ρ) with ρ the correlation of successive ones (AR(1)), n ≤ 2/α − 1.
         """
@@ -101,7 +101,7 @@ class Correction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def spread(self) -> float:
-        """Give the standard deviation of single observations, as a logarithm."""
+        """The standard deviation of single observations, as a logarithm."""
         return max(math.sqrt(self.variance), _LEAST_SPREAD)
 
 
@@ -177,12 +177,12 @@ class RoleCorrection(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
     @property
     def layout(self) -> Layout:
-        """Give the layout it was observed in."""
+        """The layout it was observed in."""
         return Layout.of(self)
 
     @property
     def words(self) -> str:
-        """Say the factor, its bounds and what it rests on."""
+        """The factor with its bounds and the number of observations, in words."""
         low, high = self.state.bounds
         return (
             f"× {self.state.factor:.3f} ({low:.3f} – {high:.3f}) as observed"

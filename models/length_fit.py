@@ -95,7 +95,7 @@ def _with_mean(sigma: float, cut: int, mean_tokens: float) -> LogNormal:
 
 
 def _common_sigma(logs: Sequence[FloatArray], limit: float) -> float:
-    """Give the sigma of groups with means of their own, weighted by their sizes."""
+    """Return the sigma of groups with means of their own, weighted by their sizes."""
     sizes = [len(group) for group in logs]
     found = [_sigma(float(group.mean()), float(group.var(ddof=1)), limit) for group in logs]
     return float(np.average(found, weights=sizes))
@@ -124,7 +124,7 @@ def _sigma(mean: float, variance: float, limit: float) -> float:
 
 
 def _hazard(alpha: float) -> float:
-    """Give φ(α)/Φ(α)."""
+    """Return φ(α)/Φ(α)."""
     density = math.exp(-(alpha**2) / 2.0) / math.sqrt(2.0 * math.pi)
     return density / (0.5 * math.erfc(-alpha / math.sqrt(2.0)))
 
@@ -135,7 +135,7 @@ def _ratio(alpha: float) -> float:
 
 
 def _jackknife(logs: Sequence[FloatArray], limit: float, sigma: float) -> tuple[float, float]:
-    """Give the 90 % interval of sigma from leaving out a twentieth of every group at a time."""
+    """Return the 90 % interval of sigma from leaving out a twentieth of every group at a time."""
     left = [
         _common_sigma(
             [np.delete(group, slice(out, None, _GROUPS)) for group in logs if len(group) > 2], limit
@@ -147,7 +147,7 @@ def _jackknife(logs: Sequence[FloatArray], limit: float, sigma: float) -> tuple[
 
 
 def _distance(observed: FloatArray, law: FloatArray) -> float:
-    """Give the greatest difference of two empirical distributions of one size."""
+    """Return the greatest difference of two empirical distributions of one size."""
     at = np.concatenate((observed, law))
     shares = [np.searchsorted(each, at, side="right") / len(each) for each in (observed, law)]
     return float(np.abs(shares[0] - shares[1]).max())

@@ -53,7 +53,7 @@ class LengthForecast:
     steps: int
 
     def at(self, steps_ahead: int) -> Estimate:
-        """Give the mean response length, tokens, with an interval that held 90 % of the history.
+        """Return the mean response length, tokens, with an interval that held 90 % of the history.
 
         0 is the smoothed level now. Further ahead than the history is long is refused.
         """
@@ -91,7 +91,7 @@ class LengthForecast:
 
 
 def _damped(damping: float, steps: int) -> float:
-    """Give φ + … + φ^h."""
+    """Return φ + … + φ^h."""
     return float(sum(damping**step for step in range(1, steps + 1)))
 
 
@@ -115,7 +115,7 @@ def forecast_lengths(history_tokens: Sequence[float]) -> LengthForecast:
 
 
 def _smooth(logs: FloatArray, alpha: float, beta: float, damping: float) -> FloatArray:
-    """Give (level, trend) after each step, shape (steps, 2)."""
+    """Return (level, trend) after each step, shape (steps, 2)."""
     level, trend = float(logs[0]), 0.0
     path = [(level, trend)]
     for value in logs[1:].tolist():
@@ -143,7 +143,7 @@ def _loss(path: FloatArray, damping: float, logs: FloatArray) -> float:
 
 
 def law_mean_tokens(spec: Distribution, traces: Mapping[str, Sequence[int]] | None = None) -> float:
-    """Give the mean of a law, tokens; a log-normal is truncated at `max_tokens`, as it is sampled."""
+    """Return the mean of a law, tokens; a log-normal is truncated at `max_tokens`, as it is sampled."""
     if isinstance(spec, Fixed):
         return float(spec.tokens)
     if isinstance(spec, LogNormal):
@@ -157,7 +157,7 @@ def law_mean_tokens(spec: Distribution, traces: Mapping[str, Sequence[int]] | No
 def scaled(
     spec: Distribution, factor: float, traces: Mapping[str, Sequence[int]] | None = None
 ) -> Distribution:
-    """Give the law whose mean is `factor` times that of `spec`, of the same shape.
+    """Return the law whose mean is `factor` times that of `spec`, of the same shape.
 
     A log-normal keeps its cut, a setting of the framework: its median moves until the truncated
     mean is right. A trace becomes the histogram of its scaled lengths.
@@ -185,7 +185,7 @@ def _trace(file: str, traces: Mapping[str, Sequence[int]] | None) -> Sequence[in
 
 
 def _histogram_of(lengths: FloatArray) -> Histogram:
-    """Give each length a bin of its own, one token wide."""
+    """Return each length a bin of its own, one token wide."""
     values, counts = np.unique(lengths.astype(np.int64), return_counts=True)
     edges: list[int] = []
     weights: list[float] = []
@@ -201,7 +201,7 @@ def _histogram_of(lengths: FloatArray) -> Histogram:
 
 
 def _truncated_mean(location: float, sigma: float, most: float) -> float:
-    """Give E[X | X ≤ most] of a log-normal: e^(μ + σ²/2)·Φ((ln m − μ − σ²)/σ) / Φ((ln m − μ)/σ)."""
+    """Return E[X | X ≤ most] of a log-normal: e^(μ + σ²/2)·Φ((ln m − μ − σ²)/σ) / Φ((ln m − μ)/σ)."""
     if sigma == 0:
         return math.exp(location)
     normal = NormalDist()

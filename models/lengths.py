@@ -40,23 +40,23 @@ class LengthSample:
 
     @property
     def longest(self) -> int:
-        """Give the longest length, tokens."""
+        """The longest length, tokens."""
         return int(self.tokens[-1])
 
     @property
     def mean(self) -> float:
-        """Give the mean length, tokens."""
+        """The mean length, tokens."""
         return float(self.tokens.mean())
 
     @property
     def squares_ratio(self) -> float:
-        """Give ΣS²/ΣS, tokens: the length whose attention cost per token equals that of the sample."""
+        """ΣS²/ΣS, tokens: the length whose attention cost per token equals that of the sample."""
         return float((self.tokens.astype(float) ** 2).sum() / self.total)
 
     def bootstrap(
         self, statistic: Callable[[IntArray], float], rng: np.random.Generator, rounds: int = 200
     ) -> tuple[float, float]:
-        """Give the 50 % and 95 % quantiles of a statistic over `rounds` resamples with replacement."""
+        """Return the 50 % and 95 % quantiles of a statistic over `rounds` resamples with replacement."""
         draws = [statistic(rng.choice(self.tokens, len(self.tokens))) for _ in range(rounds)]
         median, high = np.quantile(draws, (0.5, 0.95))
         return float(median), float(high)

@@ -41,7 +41,7 @@ class Choice:
 
 
 def in_set(name: str, prefix: str | None) -> bool:
-    """Tell whether a profile belongs to the set that `prefix` names: `h200` is not `h200b`."""
+    """Whether a profile belongs to the set that `prefix` names: `h200` is not `h200b`."""
     return prefix is None or name == prefix or name.startswith(prefix.rstrip("-") + "-")
 
 
@@ -77,7 +77,7 @@ def choose_profile(profiles: Mapping[str, LoadedProfile], question: CostQuestion
 
 
 def like_stated(file: ProfileFile, question: CostQuestion) -> bool:
-    """Tell whether a profile is what the question states; a profile that does not say may be."""
+    """Whether a profile is what the question states; a profile that does not say may be."""
     return all(
         getattr(question, name) is None or _says(file, name) in (None, getattr(question, name))
         for name in _STATED
@@ -85,7 +85,7 @@ def like_stated(file: ProfileFile, question: CostQuestion) -> bool:
 
 
 def same_stack(file: ProfileFile) -> tuple[object, ...]:
-    """Give what makes two profiles of a model two different stacks."""
+    """Return what makes two profiles of a model two different stacks."""
     software = file.software
     return (
         *(_says(file, name) for name in _STATED),
@@ -214,7 +214,7 @@ def alike(profiles: Iterable[LoadedProfile]) -> list[LoadedProfile]:
 
 
 def same_way(one: ProfileFile, other: ProfileFile) -> bool:
-    """Tell whether two profiles are of one phase, GPU class and way to compute."""
+    """Whether two profiles are of one phase, GPU class and way to compute."""
     return _way(one) == _way(other)
 
 
@@ -228,7 +228,7 @@ def _one_a_model(profiles: Iterable[LoadedProfile]) -> list[LoadedProfile]:
 
 
 def _way(file: ProfileFile) -> tuple[object, ...]:
-    """Give what donors must share: what a step does, not how its states are kept.
+    """Return what donors must share: what a step does, not how its states are kept.
 
     A decode step without a mask takes a small part of one with it, and a micro-batch of an
     accumulated step does not what a whole step does.

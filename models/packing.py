@@ -31,7 +31,7 @@ class Share:
 
     @property
     def length(self) -> float:
-        """Give ΣS²/ΣS, tokens: the length whose attention cost per token the micro-batch has."""
+        """ΣS²/ΣS, tokens: the length whose attention cost per token the micro-batch has."""
         return self.squares / self.tokens
 
 
@@ -59,7 +59,7 @@ def pack(lengths: Sequence[int], budget_tokens: int) -> list[list[int]]:
 
 
 def busiest_shares(sequences: LengthSample, replicas: int, budget_tokens: int) -> tuple[Share, ...]:
-    """Give the shares that may be slowest when sequences are dealt back and forth by length.
+    """Return the shares that may be slowest when sequences are dealt back and forth by length.
 
     Those are the replica with most tokens and the one with the largest ΣS²: seconds are affine in
     both. A share is the mean of its micro-batches, which has the same sum of seconds.
@@ -109,7 +109,7 @@ class Bins:
 
     @property
     def optimal(self) -> bool:
-        """Tell whether there cannot be fewer bins."""
+        """Whether there cannot be fewer bins."""
         return len(self.groups) == self.lower_bound
 
 
@@ -131,7 +131,7 @@ def fill_bins(lengths: Sequence[int], capacity_tokens: int) -> Bins:
 
 
 def least_bins(lengths: Sequence[int], capacity_tokens: int) -> int:
-    """Give a number of bins that no packing goes below (L2).
+    """Return a number of bins that no packing goes below (L2).
 
     For every threshold k ≤ C/2: sequences above C − k have bins of their own, those above C/2 too,
     and what of k to C/2 does not fit beside the latter needs further ones.

@@ -80,7 +80,7 @@ class RangedReplica:
 
 
 def octaves_between(one: Layout, other: Layout) -> float:
-    """Give how many doublings lie between two layouts, over all their degrees."""
+    """Return how many doublings lie between two layouts, over all their degrees."""
     pairs = ((one.tp, other.tp), (one.pp, other.pp), (one.cp, other.cp), (one.ep, other.ep))
     return sum(abs(math.log2(ours / theirs)) for ours, theirs in pairs)
 

@@ -192,7 +192,7 @@ class _Desk:
 
 
 def _assumptions(fitted: FittedProfile, queries: Sequence[Query], times: Sequence[Answer]) -> Iterator[str]:
-    """Say by which penalty answers of one layout were carried over, and which the data sheet raised."""
+    """Yield notes on answers of one layout: penalties they were carried over with, and raised floors."""
     name, layout = fitted.profile.id, queries[0].layout
     answered = [
         (query, time) for query, time in zip(queries, times, strict=True) if isinstance(time, Estimate)
@@ -214,7 +214,7 @@ def _assumptions(fitted: FittedProfile, queries: Sequence[Query], times: Sequenc
 
 
 def _computes_alike(file: ProfileFile, question: CostQuestion) -> bool:
-    """Tell whether a profile of another model runs as the question does, up to how states are kept."""
+    """Whether a profile of another model runs as the question does, up to how states are kept."""
     if file.phase != question.phase:
         return False
     anything = msgspec.structs.replace(file.software, precision=question.precision or file.software.precision)
@@ -224,7 +224,7 @@ def _computes_alike(file: ProfileFile, question: CostQuestion) -> bool:
 
 
 def _computing(precision: str) -> str:
-    """Give the precision of the arithmetic: `fp32-master/bf16` computes in bf16."""
+    """Return the precision of the arithmetic: `fp32-master/bf16` computes in bf16."""
     return precision.rsplit("/", maxsplit=1)[-1]
 
 

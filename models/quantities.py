@@ -82,7 +82,7 @@ class Estimate:
 
 
 def exactly(value: float, unit: str, origin: Origin = Origin.ASSUMED) -> Estimate:
-    """Make a number without error, as the user stated it."""
+    """Return a number without error, as the user stated it."""
     return Estimate(value, value, value, unit, origin)
 
 

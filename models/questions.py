@@ -46,7 +46,7 @@ class CostQuestion:
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """Give all that decides which profile answers."""
+        """All that decides which profile answers."""
         stated = (self.phase, self.model, self.precision, self.recompute, self.mode)
         return (*stated, self.framework, self.gpu_class, self.profile, self.query.layout)
 

@@ -14,7 +14,7 @@ __all__ = ["Coupling", "CouplingKind", "StageOption"]
 
 
 class CouplingKind(str, Enum):
-    """Say how the pools of one phase run against each other (design: vocabulary, `coupling`)."""
+    """How the pools of one phase run against each other (design: vocabulary, `coupling`)."""
 
     SYNC = "sync"
     ASYNC = "async"
@@ -39,7 +39,7 @@ class Coupling:
 
     @property
     def streams(self) -> bool:
-        """Tell whether its rollouts never drain."""
+        """Whether its rollouts never drain."""
         return self.kind is CouplingKind.ASYNC and not self.batches
 
 
@@ -84,7 +84,7 @@ class StageOption:
 
     @property
     def switch_s(self) -> float:
-        """Give the seconds to fall asleep and wake up once; 0 where that cannot be."""
+        """The seconds to fall asleep and wake up once; 0 where that cannot be."""
         return (self.sleep_s or 0.0) + (self.wake_s or 0.0)
 
     @property
@@ -102,5 +102,5 @@ class StageOption:
 
     @property
     def form(self) -> str:
-        """Say how many replicas of which layouts it has: `2 × tp4`, or `1 × tp4 + 6 × tp1`."""
+        """How many replicas of which layouts it has: `2 × tp4`, or `1 × tp4 + 6 × tp1`."""
         return " + ".join(f"{number} × {layout}" for layout, number in Counter(self.layouts).items())

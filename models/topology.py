@@ -159,7 +159,7 @@ class Cluster:
         return tuple(dict.fromkeys(node.rack for node in self.nodes if node.rack is not None))
 
     def between_nodes_gib_per_s(self) -> float | None:
-        """Give the slowest bandwidth that traffic between nodes may meet, GiB/s.
+        """Return the slowest bandwidth that traffic between nodes may meet, GiB/s.
 
         That between racks, where it is known and nodes are not all in one: a price must hold
         wherever the task is placed.
@@ -170,7 +170,7 @@ class Cluster:
         return min(self.inter_rack_gib_per_s, self.inter_node_gib_per_s or self.inter_rack_gib_per_s)
 
     def usable_note(self) -> str:
-        """Say how many GPUs are free and who or what has the others: `5 of 8 GPUs are usable; ...`.
+        """Return how many GPUs are free and who or what has the others: `5 of 8 GPUs are usable; ...`.
 
         Empty when none is left out.
         """
@@ -186,7 +186,7 @@ class Cluster:
         return f"{len(cards)} of {len(cards) + len(self.absent)} GPUs are usable; {', '.join(parts)}"
 
     def memory_mib(self, gpu_class: str) -> float:
-        """Give the memory a plan may count on for a class: that of its smallest GPU, MiB."""
+        """Return the memory a plan may count on for a class: that of its smallest GPU, MiB."""
         return min(gpu.memory_mib for gpu in self.gpus.values() if gpu.gpu_class == gpu_class)
 
     def __iter__(self) -> Iterator[Node]:
@@ -215,7 +215,7 @@ def whole_class(gpu_class: str) -> str:
 
 
 def seat_index(device: int, seat: int) -> int:
-    """Give the index of a seat among the GPUs of its node: 1007 and 2007 for those of GPU 7."""
+    """Return the index of a seat among the GPUs of its node: 1007 and 2007 for those of GPU 7."""
     return _APART * seat + device
 
 

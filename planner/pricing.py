@@ -167,7 +167,7 @@ def _coupling(spec: TaskSpec) -> Coupling:
 
 
 def _adapter_rank(spec: TaskSpec) -> int | None:
-    """Give the rank of the adapters that are handed over; None where it is whole weights."""
+    """Return the rank of the adapters that are handed over; None where it is whole weights."""
     adapters = [role.lora for role in spec.roles if role.kind == "rollout"]
     ranks = [adapter.rank for adapter in adapters if adapter is not None]
     return max(ranks) if ranks and len(ranks) == len(adapters) else None
@@ -215,7 +215,7 @@ def _role(role: RoleSpec, work: TaskWork, coupling: Coupling, prices: PriceInput
 
 
 def _state_gib(spec: TaskSpec, roles: Sequence[Role], prices: PriceInputs) -> tuple[float, float]:
-    """Give what a restart saves and loads: states that were trained, and weights that were not, GiB.
+    """Return what a restart saves and loads: states that were trained, and weights that were not, GiB.
 
     One replica of each role counts: the others read the same files.
     """
@@ -309,7 +309,7 @@ def priced_sharing(
 
 
 def _engine(rollouts: Sequence[RoleSpec]) -> RoleSpec:
-    """Make the role of one engine: the rollouts are alike but for limits and adapters.
+    """Return the role of one engine: the rollouts are alike but for limits and adapters.
 
     An engine keeps a slot of its largest rank for every adapter.
     """

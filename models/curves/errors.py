@@ -62,7 +62,7 @@ class LayoutErrors:
 def cross_validate(
     fitted: FittedProfile, *, keep: Callable[[CurveSample], bool] = lambda sample: True
 ) -> tuple[LayoutErrors, ...]:
-    """Give the errors of every layout, over the samples that `keep` accepts."""
+    """Return the errors of every layout, over the samples that `keep` accepts."""
     return tuple(_layout_errors(fit, keep) for fit in fitted.fits)
 
 

@@ -105,7 +105,7 @@ def _split(phase: Phase, layout: Layout, rows: list[MeasuredRow]) -> LayoutRows:
 
 
 def time_samples(rows: Sequence[MeasuredRow]) -> list[CurveSample]:
-    """Make one sample of each place's times, seconds: the median of its rows."""
+    """Return one sample of times (seconds) for each place: the median of its rows."""
     merged: dict[Place, list[tuple[float, float, float, str]]] = {}
     for row in rows:
         value = row.point.time_s
@@ -117,7 +117,7 @@ def time_samples(rows: Sequence[MeasuredRow]) -> list[CurveSample]:
 
 
 def memory_samples(rows: Sequence[MeasuredRow]) -> tuple[list[CurveSample], str | None]:
-    """Make one sample of each place's peak memory, MiB, and say which column it is.
+    """Return one sample of peak memory (MiB) for each place, and the column it is from.
 
     Reserved is what other processes cannot have; without it what the device showed in use, and
     last what was allocated. One column for all rows: they differ by up to 80 %.
@@ -186,7 +186,7 @@ class LayoutFit(msgspec.Struct, frozen=True):
 
 
 def why_no_curve(fit: LayoutFit, quantity: str) -> str | None:
-    """Say why `time` or `memory` of a layout has no curve; None when it has one."""
+    """Return why `time` or `memory` of a layout has no curve; None when it has one."""
     if quantity == "time":
         if fit.time is not None:
             return None

@@ -38,7 +38,7 @@ class RunReserve:
     share: float
 
     def above(self, peaks_mib: Array, states_mib: float) -> Array:
-        """Give the MiB to keep free above peaks of which `states_mib` lie still."""
+        """Return the MiB to keep free above peaks of which `states_mib` lie still."""
         room: Array = self.mib + self.share * np.maximum(peaks_mib - states_mib, 0.0)
         return room
 
@@ -71,12 +71,12 @@ class MemoryBound:
         return self._upper(places, self._log_errors(places))
 
     def least(self, places: Places) -> Array:
-        """Give the largest measured peak of a run no larger in any part, MiB; 0 without one."""
+        """Return the largest measured peak of a run no larger in any part, MiB; 0 without one."""
         largest: Array = np.where(_at_most(self._at, places), self._values, 0.0).max(axis=1)
         return largest
 
     def covered(self, places: Places) -> Flags:
-        """Tell which places a measured run at least as large in all parts bounds."""
+        """Return which places a measured run at least as large in all parts bounds."""
         held: Flags = np.any(_at_most(places, self._at), axis=0)
         return held
 
@@ -98,7 +98,7 @@ class MemoryBound:
 
 
 def _at_most(smaller: Places, larger: Places) -> Flags:
-    """Tell, row by row of `larger`, which rows of `smaller` it holds in all three parts."""
+    """Return for each row of `larger` which rows of `smaller` are no larger in all three parts."""
     fits = smaller[None, :, :] <= larger[:, None, :]
     held: Flags = fits[:, :, 0] & fits[:, :, 1] & fits[:, :, 2]
     return held

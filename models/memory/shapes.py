@@ -64,14 +64,14 @@ class Moments:
 
     @property
     def peak(self) -> float:
-        """Give the largest of them."""
+        """The largest of them."""
         return max(self.optimizer, self.backward, self.logits)
 
 
 def live_layer_mib(
     model: ModelShape, software: Software, layout: Layout, batch: float, length: float
 ) -> float:
-    """Give the activations of one whole layer, MiB, with sequence parallelism beside tp."""
+    """Return the activations of one whole layer, MiB, with sequence parallelism beside tp."""
     tokens = batch * length / layout.cp
     per_token = model.hidden * 18.0 + 4.0 * model.ffn
     if software.flags.get("attention") == "eager":
@@ -82,7 +82,7 @@ def live_layer_mib(
 def kept_activations_mib(
     model: ModelShape, software: Software, layout: Layout, batch: float, length: float
 ) -> float:
-    """Give what the forward pass keeps for the backward pass, MiB.
+    """Return what the forward pass keeps for the backward pass, MiB.
 
     The first of p stages holds p micro-batches of 1/p of the layers, so pipelining saves nothing.
     """
@@ -98,7 +98,7 @@ def _without_scores(software: Software) -> Software:
 
 
 def logits_mib(model: ModelShape, software: Software, phase: Phase, layout: Layout, tokens: float) -> float:
-    """Give the logits with their loss, MiB; the vocabulary is split over tensor-parallel ranks."""
+    """Return the logits with their loss, MiB; the vocabulary is split over tensor-parallel ranks."""
     width = FUSED_LOGITS_BYTES if software.flags.get("fused_loss") is True else LOGITS_BYTES[phase]
     return width * tokens / layout.cp * model.vocab / layout.tp / MIB
 
@@ -116,7 +116,7 @@ def shape_memory(profile: ProfileFile, layout: Layout, batch: float, length: flo
 
 
 def moments_of(profile: ProfileFile, layout: Layout, batch: float, length: float, ranks: int = 1) -> Moments:
-    """Give the memory at each moment of a role's step; a frozen role has no optimizer, only weights."""
+    """Return the memory at each moment of a role's step; a frozen role has no optimizer, only weights."""
     model, software = profile.model, profile.software
     logits = logits_mib(model, software, profile.phase, layout, batch * length)
     if profile.phase == "train":
@@ -160,7 +160,7 @@ def engine_static(profile: ProfileFile, layout: Layout) -> Estimate:
 
 
 def cache_share(software: Software, memory_mib: float, static_mib: float) -> float:
-    """Give the MiB per GPU that the engine's own settings let it use, of `memory_mib`.
+    """Return the MiB per GPU that the engine's own settings let it use, of `memory_mib`.
 
     vLLM's `gpu_memory_utilization` is a share of all memory, SGLang's `mem_fraction_static` too;
     TensorRT-LLM's `free_gpu_memory_fraction` is a share of what the loaded model leaves free.

@@ -44,14 +44,14 @@ def tables_of(model: ModelShape) -> int:
 
 
 def kv_mib_per_token(model: ModelShape, software: Software, layout: Layout) -> float:
-    """Give the MiB of one token's keys and values on one GPU; KV heads fewer than ranks are copied."""
+    """Return the MiB of one token's keys and values on one GPU; KV heads fewer than ranks are copied."""
     heads = max(model.kv_heads / layout.tp, 1.0)
     width = bytes_per_weight(software.kv_precision) if software.kv_precision else 2.0
     return 2.0 * model.layers / layout.pp * heads * model.head_dim * width / MIB
 
 
 def weights_mib(model: ModelShape, software: Software, layout: Layout) -> float:
-    """Give the MiB of one GPU's weights in the precision of the forward pass.
+    """Return the MiB of one GPU's weights in the precision of the forward pass.
 
     Experts are split over the replica's GPUs like everything else; with more expert than tensor
     parallelism they take less than this.
@@ -60,7 +60,7 @@ def weights_mib(model: ModelShape, software: Software, layout: Layout) -> float:
 
 
 def standing_mib(profile: ProfileFile, layout: Layout, ranks: int) -> float:
-    """Give the MiB per GPU that a role keeps whatever its batch: training states, or weights."""
+    """Return the MiB per GPU that a role keeps whatever its batch: training states, or weights."""
     if profile.phase == "train":
         return state_mib(profile.model, profile.software, layout, ranks)
     return weights_mib(profile.model, profile.software, layout)
@@ -82,7 +82,7 @@ def adapter_params(model: ModelShape, rank: int) -> int:
 
 
 def adapter_mib(model: ModelShape, rank: int) -> float:
-    """Give the MiB of an adapter in bf16 that an engine holds, an upper bound on any of its GPUs.
+    """Return the MiB of an adapter in bf16 that an engine holds, an upper bound on any of its GPUs.
 
     Engines shard adapters in part at most, so they are counted whole.
     """
@@ -90,7 +90,7 @@ def adapter_mib(model: ModelShape, rank: int) -> float:
 
 
 def state_mib(model: ModelShape, software: Software, layout: Layout, ranks: int) -> float:
-    """Give the MiB of one rank's training states at a ZeRO stage over `ranks` ranks.
+    """Return the MiB of one rank's training states at a ZeRO stage over `ranks` ranks.
 
     Adam with fp32 masters: 2 + 2 + 12 bytes per parameter (weights, gradients, optimizer), of which
     ZeRO-1 shards the optimizer, ZeRO-2 also gradients, ZeRO-3 and FSDP all. Pure bf16: 2 + 2 + 4.
@@ -115,13 +115,13 @@ def _trained_params(model: ModelShape, software: Software) -> int:
 
 
 def gradients_mib(model: ModelShape, software: Software, layout: Layout, ranks: int) -> float:
-    """Give the MiB that `state_mib` counts for one rank's gradients: 2 bytes of what is trained."""
+    """Return the MiB that `state_mib` counts for one rank's gradients: 2 bytes of what is trained."""
     whole = _GRADIENT_BYTES * _trained_params(model, software) / (layout.tp * layout.pp * MIB)
     return whole / (ranks if software.zero_stage >= 2 else 1)
 
 
 def optimizer_mib(model: ModelShape, software: Software, layout: Layout, ranks: int) -> float:
-    """Give the MiB of one rank's optimizer states: masters and moments of what is trained."""
+    """Return the MiB of one rank's optimizer states: masters and moments of what is trained."""
     whole = _optimizer_bytes(software) * _trained_params(model, software) / (layout.tp * layout.pp * MIB)
     return whole / (ranks if software.zero_stage >= 1 else 1)
 
@@ -139,7 +139,7 @@ def _bytes_per_param(software: Software, ranks: int) -> float:
 
 
 def micro_batches_of(profile: ProfileFile) -> int:
-    """Tell of how many micro-batches the measured steps were: the flag `micro_batches`, else 1."""
+    """Return of how many micro-batches the measured steps were: the flag `micro_batches`, else 1."""
     said = profile.software.flags.get("micro_batches", 1)
     return said if isinstance(said, int) else 1
 

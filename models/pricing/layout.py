@@ -77,7 +77,7 @@ class PriceInputs:
         return found
 
     def sharing(self, gpu_class: str) -> tuple[SharedRate, ...]:
-        """Give what was measured of two processes on one GPU, for the class of a seat."""
+        """Return what was measured of two processes on one GPU, for the class of a seat."""
         switching = self.switching.get(whole_class(gpu_class))
         return () if switching is None else switching.shared_gpu
 
@@ -99,7 +99,7 @@ class Refusals:
             counts.append(replicas)
 
     def lines(self) -> tuple[str, ...]:
-        """Give the sentences, in the order the reasons came up."""
+        """Return the sentences, in the order the reasons came up."""
         return tuple(f"{form}{_counts(said[1])}: {said[0]}" for (form, _), said in self._found.items())
 
 
@@ -189,12 +189,12 @@ class RoleStage(ABC):
 
 
 def shortest_tokens(points: Iterable[Point]) -> float:
-    """Give the shortest length measured, tokens."""
+    """Return the shortest length measured, tokens."""
     return float(min((p.seq_len_tokens for p in points if p.status == "ok" and p.seq_len_tokens), default=1))
 
 
 def batch_tokens(points: Iterable[Point]) -> float:
-    """Give the tokens of the largest batch measured at the shortest length: a full micro-batch."""
+    """Return the tokens of the largest batch measured at the shortest length: a full micro-batch."""
     measured = [p for p in points if p.status == "ok" and p.seq_len_tokens is not None]
     shortest = shortest_tokens(measured)
     sizes = [p.batch_sequences * shortest for p in measured if p.seq_len_tokens == shortest]
@@ -254,7 +254,7 @@ class Frame:
 
     @property
     def room_mib(self) -> float:
-        """Give what the role may reserve on each GPU, MiB."""
+        """What the role may reserve on each GPU, MiB."""
         return self.memory - self.residual - self.adapters
 
     def pricer(self) -> Callable[[int], StageOption]:
@@ -263,7 +263,7 @@ class Frame:
         return lambda replicas: self._option(price(replicas), replicas)
 
     def peak_mib(self, working: Estimate, static_mib: float | None = None) -> float:
-        """Give what a GPU holds at most, MiB; refuse what does not fit on it."""
+        """Return what a GPU holds at most, MiB; refuse what does not fit on it."""
         peak = max(working.high + self.adapters, self.static if static_mib is None else static_mib)
         peak += self.residual
         if not math.isfinite(peak) or peak > self.memory:

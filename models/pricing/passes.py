@@ -62,7 +62,7 @@ def micro_batch_query(share: Share, layout: Layout, shortest_tokens: float = 1.0
 
 
 def rounds_note(shares: Sequence[Share]) -> str:
-    """Say how many micro-batches the busiest replica runs."""
+    """Return a note on how many micro-batches the busiest replica runs."""
     rounds = most_micro_batches(shares)
     return f"{rounds} micro-batch{'es' if rounds > 1 else ''} per replica"
 

@@ -181,7 +181,7 @@ def price_role(
 
 
 def _may_share(gpu_class: str, prices: PriceInputs, refusals: Refusals) -> bool:
-    """Tell whether it was measured what two processes on one GPU of this class leave each other."""
+    """Whether it was measured what two processes on one GPU of this class leave each other."""
     measured = prices.sharing(gpu_class)
     if not measured:
         refusals.add(gpu_class, "no switching.yaml says what two processes on one GPU leave each other")

@@ -166,7 +166,7 @@ class Rollout(RoleStage):
         )
 
     def _lucky(self, luck: Luck | None, value: float, admission: Admission, replicas: int) -> tuple[str, ...]:
-        """Say what the step takes when lengths are drawn anew: at the median, and at worst of 20 times."""
+        """Return a note on the step over resampled lengths: its median, and the worst of 20."""
         if luck is None:
             return ()
         if self.coupling.streams:
@@ -198,7 +198,7 @@ class Rollout(RoleStage):
         return continuous_s(order, coefficients, admission, replicas, _whole(prefill))
 
     def _stream(self, coefficients: DecodeCoefficients, replicas: int, per_token: Estimate | None) -> Stream:
-        """Tell its work from its latency, as a mean over the orders."""
+        """Return its work and latency, as a mean over the orders."""
         prefills = [
             None if per_token is None else self._prefilled_tokens(order) * per_token.value
             for order in self.orders
@@ -217,7 +217,7 @@ class Rollout(RoleStage):
         return self.loaded.file.software.flags.get("prefix_caching") is True
 
     def _prefilled_tokens(self, order: Trajectories) -> FloatArray:
-        """Give the tokens prefilled per trajectory: the prompt, or every turn's prefix without a cache."""
+        """Return the tokens prefilled per trajectory: the prompt, or every turn's prefix without a cache."""
         return order.prompt_tokens.astype(float) if self._keeps_prefixes else order.prefix_tokens
 
     def _prefill(self, layout: Layout, allow_prior: bool) -> tuple[Estimate | None, tuple[str, ...]]:

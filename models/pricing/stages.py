@@ -41,7 +41,7 @@ def stage_of(
     coupling: Coupling,
     prices: PriceInputs,
 ) -> RoleStage:
-    """Make the stage of a role from its profiles of one GPU class."""
+    """Return the stage of a role, from its profiles of one GPU class."""
     of_phase = by_phase([prices.profiles[name] for name in names])
     cluster = prices.cluster
     writes = role.id in work.verdicts  # a judge that answers in words
@@ -94,7 +94,7 @@ def _rollout(
 
 
 def _budget(role: RoleSpec, points: Iterable[Point], work: TaskWork, layout: Layout) -> int:
-    """Give the tokens a replica takes at once: the user's, times context-parallel ranks, or measured.
+    """Return the tokens a replica takes at once: the user's, times context-parallel ranks, or measured.
 
     Unstated, it is the largest batch measured at the shortest length, or the longest sequence.
     """
@@ -107,7 +107,7 @@ def _budget(role: RoleSpec, points: Iterable[Point], work: TaskWork, layout: Lay
 def _naming_the_budget(
     role: RoleSpec, points: Iterable[Point], work: TaskWork, budget: int
 ) -> Iterator[None]:
-    """Let a refusal name `micro_batch_tokens` where that asks for more than was measured."""
+    """Name `micro_batch_tokens` in a refusal where it asks for more than was measured."""
     try:
         yield
     except RefusedError as refusal:

@@ -91,7 +91,7 @@ class Offloaded:
 
 
 def measured_offload(profile: ProfileFile) -> frozenset[str]:
-    """Tell what was in host memory when a profile was measured: its flag `offload`, parts joined by +."""
+    """Return what was in host memory when a profile was measured: its flag `offload`, parts joined by +."""
     said = profile.software.flags.get("offload")
     return frozenset(said.split("+")) if isinstance(said, str) else frozenset()
 
@@ -141,12 +141,12 @@ def offloaded_cost(cost: StageCost, state: Offloaded, link: MeasuredSpread | Non
 
 
 def weight_gib(model: ModelShape, software: Software) -> float:
-    """Give the size of a model's weights in the precision it is used in, GiB."""
+    """Return the size of a model's weights in the precision it is used in, GiB."""
     return model.params * bytes_per_weight(software.precision) / GIB
 
 
 def link_gib_per_s(cluster: Cluster, profile: LoadedProfile, one_node: bool) -> float | None:
-    """Give the bandwidth between GPUs of one node, or of several: the cluster's, else the profile's.
+    """Return the bandwidth between GPUs of one node, or of several: the cluster's, else the profile's.
 
     Between several nodes the slowest they may meet counts, that between racks where there are some:
     prices are made before anything is placed. Placement then keeps a task in one rack if it can.
@@ -158,12 +158,12 @@ def link_gib_per_s(cluster: Cluster, profile: LoadedProfile, one_node: bool) -> 
 
 
 def handover_gib_per_s(cluster: Cluster, profile: LoadedProfile) -> float | None:
-    """Give the slowest bandwidth that new weights cross between two pools; None when unknown."""
+    """Return the slowest bandwidth that new weights cross between two pools; None when unknown."""
     return link_gib_per_s(cluster, profile, len(cluster.nodes) == 1)
 
 
 def handover_note(cluster: Cluster, profile: LoadedProfile) -> tuple[str, ...]:
-    """Say that weights take the way through a file, when their own is unknown, or cross racks."""
+    """Return a note where weights go through a checkpoint (their link is unknown) or cross racks."""
     if handover_gib_per_s(cluster, profile) is not None:
         return between_racks_note(cluster)
     key = "intra" if len(cluster.nodes) == 1 else "inter"
@@ -171,7 +171,7 @@ def handover_note(cluster: Cluster, profile: LoadedProfile) -> tuple[str, ...]:
 
 
 def between_racks_note(cluster: Cluster) -> tuple[str, ...]:
-    """Say that a price counts on the link between racks, and holds if placement needs none."""
+    """Return a note where a price is based on the link between racks; it holds where none is crossed."""
     link = cluster.between_nodes_gib_per_s()
     if cluster.inter_rack_gib_per_s is None or link == cluster.inter_node_gib_per_s:
         return ()
@@ -184,7 +184,7 @@ def sync_s(
     switching: SwitchingFile | None,
     adapter_rank: int | None = None,
 ) -> float | None:
-    """Give the seconds to hand new weights from training to rollout: weights ÷ bandwidth.
+    """Return the seconds to hand new weights from training to rollout: weights ÷ bandwidth.
 
     With `adapter_rank` only an adapter of that rank is handed over, the base model stays.
 
@@ -216,7 +216,7 @@ def restart_s(
     horizon_s: float,
     recorded: SwitchPrice | None = None,
 ) -> float:
-    """Give the seconds of work a task loses when its placement changes.
+    """Return the seconds of work a task loses when its placement changes.
 
     The user's own figure, else the 90th percentile of its `recorded` moves, else start of the ranks
     (90th percentile) + save of the trained state + load of it and of the other roles' weights.

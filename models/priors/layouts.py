@@ -61,7 +61,7 @@ _NONE = Speedup(1.0, 1.0, 1.0)
 
 
 def tensor_speedup(measured_tp: int, asked_tp: int, *, experts: bool) -> Speedup:
-    """Give the speed of `asked_tp` over `measured_tp`, both powers of two."""
+    """Return the speed of `asked_tp` over `measured_tp`, both powers of two."""
     steps = [_EXPERTS] * 64 if experts else [*_DENSE, *[_BEYOND] * 64]
     return _over_doublings(measured_tp, asked_tp, steps)
 
@@ -77,7 +77,7 @@ def _over_doublings(measured: int, asked: int, steps: list[tuple[float, float, f
 
 
 def can_carry(source: Layout, asked: Layout, profile: ProfileFile) -> bool:
-    """Tell whether a layout may be predicted from another: tp and cp by doublings, pp and ep by tables.
+    """Whether a layout may be predicted from another: tp and cp by doublings, pp and ep by tables.
 
     Generation has no context-parallel table, and the model must be one that can be split so.
     """
@@ -89,13 +89,13 @@ def can_carry(source: Layout, asked: Layout, profile: ProfileFile) -> bool:
 
 
 def layout_speedup(source: Layout, asked: Layout, *, experts: bool) -> Speedup:
-    """Give the speed of one step of one micro-batch in `asked` over the same in `source`."""
+    """Return the speed of one step of one micro-batch in `asked` over the same in `source`."""
     tensor = tensor_speedup(source.tp, asked.tp, experts=experts)
     return tensor.times(_over_doublings(source.cp, asked.cp, [_CONTEXT] * 64))
 
 
 def penalty_words(source: Layout, asked: Layout, *, experts: bool) -> str:
-    """Say what an unmeasured layout was taken to cost, for the plan."""
+    """Return what an unmeasured layout is assumed to cost, in words for the plan."""
     speed = layout_speedup(source, asked, experts=experts)
     ratio = asked.gpus_per_replica / source.gpus_per_replica
     span = f"{speed.least:.2f} to {speed.greatest:.2f}"
@@ -137,7 +137,7 @@ def carried_coefficients(
 
 
 def _floor_s(profile: ProfileFile, source: Layout, asked: Layout, tokens: float) -> float:
-    """Give what ring attention and the all-reduces of wider tensor parallelism take at least."""
+    """Return what ring attention and the all-reduces of wider tensor parallelism take at least."""
     model, software, phase = profile.model, profile.software, profile.phase
     floor = 0.0
     if asked.cp > source.cp:
@@ -168,7 +168,7 @@ def _inside(profile: ProfileFile, layout: Layout) -> Link:
 
 
 def _traffic_s(profile: ProfileFile, layout: Layout, tokens: float) -> float:
-    """Give the expert and pipeline traffic of one step."""
+    """Return the expert and pipeline traffic of one step."""
     if layout.pp == 1 and layout.ep == 1:
         return 0.0
     link = _inside(profile, layout)

@@ -46,7 +46,7 @@ class Donor(Protocol):
 
     @property
     def profile(self) -> ProfileFile:
-        """Give what was measured."""
+        """What was measured."""
 
     @property
     def by_layout(self) -> Mapping[Layout, LayoutFit]:
@@ -231,21 +231,21 @@ def _carry_above(
 
 
 def _weights_read_s(file: ProfileFile) -> float:
-    """Give the seconds to read the weights once."""
+    """Return the seconds to read the weights once."""
     gpu = gpu_limits(file.hardware.gpu_class)
     read = bytes_per_weight(file.software.precision) * multiplying_params(file.model)
     return 0.0 if gpu is None else read / gpu.bandwidth_bytes_per_s
 
 
 def _cache_read_s(file: ProfileFile) -> float:
-    """Give the seconds to read the keys and values of one token of context once."""
+    """Return the seconds to read the keys and values of one token of context once."""
     gpu = gpu_limits(file.hardware.gpu_class)
     read = kv_mib_per_token(file.model, file.software, _ONE) * MIB
     return 0.0 if gpu is None else read / gpu.bandwidth_bytes_per_s
 
 
 def _token_s(file: ProfileFile) -> float:
-    """Give the seconds of one token's matrix multiplications at the data sheet's rate."""
+    """Return the seconds of one token's matrix multiplications at the data sheet's rate."""
     gpu = gpu_limits(file.hardware.gpu_class)
     operations = 2.0 * multiplying_params(file.model) * passes_of(file)
     return 0.0 if gpu is None else operations / gpu.bf16_per_s

@@ -55,7 +55,7 @@ def time_over_ranks(profile: ProfileFile, fit: LayoutFit, alone: Estimate, asked
 
 
 def ranks_note(measured: Collection[int], ranks: int) -> str | None:
-    """Say by how many doublings a step is on more ranks than were measured; None where it is not."""
+    """Return a note where a step is on more ranks than were measured, with the doublings; else None."""
     most = max(measured)
     if ranks <= most:
         return None

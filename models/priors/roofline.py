@@ -38,7 +38,7 @@ def passes_of(profile: ProfileFile) -> int:
 
 
 def roofline_s(profile: ProfileFile, at: Places, layout: Layout = _ONE) -> Array | None:
-    """Give the least seconds at places (rows, 3); None for a class whose limits are unknown."""
+    """Return the least seconds at places (rows, 3); None for a class whose limits are unknown."""
     gpu = gpu_limits(profile.hardware.gpu_class)
     if gpu is None:
         return None

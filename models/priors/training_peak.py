@@ -93,18 +93,18 @@ class _Bytes:
         )
 
     def standing(self) -> tuple[float, float, float]:
-        """Give what is known to stand at each moment whatever the tokens."""
+        """Return what is known to stand at each moment whatever the tokens."""
         stands = self.states + self.cast
         return stands, stands - self.gradients, stands - self.last_gradient
 
     def counted(self, tokens: Array, chunk: float) -> Array:
-        """Give what is known at each moment, (moments, rows)."""
+        """Return what is known at each moment, (moments, rows)."""
         known = np.repeat(np.array(self.standing())[:, None], len(tokens), axis=1)
         known[1] += self.logits_per_token * np.minimum(tokens, chunk)
         return known
 
     def terms(self, tokens: Array) -> Array:
-        """Give the terms of (c, t, k, a) at each moment, (moments, rows, 4)."""
+        """Return the terms of (c, t, k, a) at each moment, (moments, rows, 4)."""
         one, none = np.ones_like(tokens), np.zeros_like(tokens)
         kept, live = self.kept_per_token * tokens, self.live_per_token * tokens
         rows = (

@@ -30,7 +30,7 @@ class Admission:
 
     @property
     def context(self) -> float:
-        """Give the context per sequence, tokens, at which both limits are reached."""
+        """The context per sequence, tokens, at which both limits are reached."""
         return self.tokens / self.sequences
 
 
@@ -48,7 +48,7 @@ class Frontier:
     limit: str
 
     def admission(self, share: int, max_concurrency: int | None = None) -> Admission:
-        """Give the limits for a replica with `share` trajectories.
+        """Return the limits for a replica with `share` trajectories.
 
         Any batch ≤ `sequences` whose contexts add up to ≤ `tokens` lies under the frontier.
         """

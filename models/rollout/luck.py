@@ -64,7 +64,7 @@ class _Steps:
     work_s: FloatArray
 
     def makespans_s(self, fixed_s: float, admission: Admission, replicas: int) -> FloatArray:
-        """Give the makespan of each step, dealt round-robin; shape (steps,)."""
+        """Return the makespan of each step, dealt round-robin; shape (steps,)."""
         lengths, contexts = _dealt(self.lengths, replicas), _dealt(self.contexts, replicas)
         everything = float(contexts.sum(axis=1).max()) <= admission.tokens
         if lengths.shape[1] <= admission.sequences and everything:
@@ -75,7 +75,7 @@ class _Steps:
         return slowest
 
     def steady_s(self, fixed_s: float, slots: float, replicas: int) -> FloatArray:
-        """Give the seconds per step of replicas that never drain; see `continuous_s`."""
+        """Return the seconds per step of replicas that never drain; see `continuous_s`."""
         shared: FloatArray = (fixed_s * self.lengths.sum(axis=1) / slots + self.work_s.sum(axis=1)) / replicas
         return shared
 
@@ -89,14 +89,14 @@ class Luck:
     priced: _Steps
 
     def makespan(self, admission: Admission, replicas: int) -> tuple[float, float]:
-        """Give the median and the 95 % quantile of the makespan over its mean as priced."""
+        """Return the median and the 95 % quantile of the makespan over its mean as priced."""
         return _ratios(
             self.drawn.makespans_s(self.fixed_s, admission, replicas),
             self.priced.makespans_s(self.fixed_s, admission, replicas),
         )
 
     def steady(self, admission: Admission, replicas: int) -> tuple[float, float]:
-        """Give the same of the seconds per step of replicas that never drain."""
+        """Return the same of the seconds per step of replicas that never drain."""
         slots = float(max(1, admission.sequences))
         return _ratios(
             self.drawn.steady_s(self.fixed_s, slots, replicas),
@@ -152,7 +152,7 @@ def _list_steps(lengths: FloatArray, contexts: FloatArray, admission: Admission)
 
 
 def _only_slots_bind(held: FloatArray, slots: int, tokens: float) -> bool:
-    """Tell whether the largest contexts that can be held at once always have room."""
+    """Whether the largest contexts that can be held at once always have room."""
     if slots * float(held.max()) <= tokens:
         return True
     largest = np.partition(held, len(held) - slots, axis=0)[len(held) - slots :]

@@ -71,12 +71,12 @@ class Trajectories:
 
     @property
     def final_context(self) -> IntArray:
-        """Give prompt plus response of each trajectory, tokens."""
+        """Prompt plus response of each trajectory, tokens."""
         return self.prompt_tokens + self.response_tokens
 
     @property
     def prefix_tokens(self) -> FloatArray:
-        """Give Σ over turns of the tokens before each turn, per trajectory (shape (n,)).
+        """Σ over turns of the tokens before each turn, per trajectory (shape (n,)).
 
         Turn j of τ starts from prompt + j/τ of the response; their sum is τ·P + L·(τ − 1)/2.
         """
@@ -84,7 +84,7 @@ class Trajectories:
         return result
 
     def share(self, replica: int, replicas: int) -> Trajectories:
-        """Give what one replica gets when they are dealt round-robin in their order."""
+        """Return what one replica gets when they are dealt round-robin in their order."""
         return replace(
             self,
             prompt_tokens=self.prompt_tokens[replica::replicas],
@@ -106,7 +106,7 @@ def pair_lengths(
 
 
 def token_work_s(work: Trajectories, coefficients: DecodeCoefficients) -> FloatArray:
-    """Give b·L + k·L·(P + L/2) + p·P per trajectory: its seconds apart from the fixed cost of steps.
+    """Return b·L + k·L·(P + L/2) + p·P per trajectory: its seconds apart from the fixed cost of steps.
 
     p is the prefill that a serving profile has in its token times (p·P/L in each of L tokens).
     """
@@ -178,7 +178,7 @@ def makespan_s(
     replicas: int = 1,
     prefill_s: FloatArray | None = None,
 ) -> float:
-    """Give the seconds until the slowest of `replicas` has finished its share.
+    """Return the seconds until the slowest of `replicas` has finished its share.
 
     Shares are dealt round-robin in the given order, since lengths are not known in advance.
     Prefill blocks decoding: `prefill_s`, seconds per trajectory (shape (n,)), adds to its replica.
@@ -211,7 +211,7 @@ def _waiting_s(
     most_s: FloatArray,
     waits_s: FloatArray,
 ) -> float:
-    """Give the makespan with tool waits (shape (trajectories, turns)); other arrays are per replica.
+    """Return the makespan with tool waits (shape (trajectories, turns)); other arrays are per replica.
 
     `most_s` are upper bounds without prefill (see `makespan_with_waits`): replicas that cannot be
     the slowest are not simulated.
@@ -236,7 +236,7 @@ def continuous_s(
     replicas: int = 1,
     prefill_s: float = 0.0,
 ) -> float:
-    """Give the seconds per step of replicas that never drain: total work ÷ steady rate.
+    """Return the seconds per step of replicas that never drain: total work ÷ steady rate.
 
     With N slots held all the time, B of them computing, a step takes t = a + B·(b + k·c) (c: mean
     context, weighted by length) and a slot is held L̄·t + wait per trajectory, so
@@ -299,7 +299,7 @@ def makespan_with_waits(
     admission: Admission,
     waits_s: FloatArray,
 ) -> float:
-    """Give the seconds until the last trajectory has ended its last wait.
+    """Return the seconds until the last trajectory has ended its last wait.
 
     A trajectory is admitted in order when a slot and room for its final context are free, and holds
     both to its end. It generates 1/turns of its response, waits its `waits_s` (shape (trajectories,

@@ -166,11 +166,11 @@ class _Step:
         return _Step(_taken(work, order), order)
 
     def prefill_s(self, kind: ReplicaKind) -> FloatArray | None:
-        """Give the seconds of prefill by rank."""
+        """Return the seconds of prefill by rank."""
         return None if kind.prefill_s is None else kind.prefill_s[self.order]
 
     def time_s(self, kind: ReplicaKind, at: IntArray) -> float:
-        """Give the seconds of one replica that serves these positions."""
+        """Return the seconds of one replica that serves these positions."""
         if not len(at):
             return 0.0
         prefill = self.prefill_s(kind)
@@ -178,7 +178,7 @@ class _Step:
         return makespan_s(_taken(self.ranked, at), kind.coefficients, kind.admission, 1, own)
 
     def times_s(self, pieces: Sequence[_Piece]) -> list[float]:
-        """Give the seconds of each replica."""
+        """Return the seconds of each replica."""
         return [self.time_s(each.kind, np.arange(each.start, each.stop, each.stride)) for each in pieces]
 
 
@@ -261,7 +261,7 @@ def _best_uniform(step: _Step, kinds: Sequence[ReplicaKind], gpus: int) -> tuple
 def _misranked_s(
     step: _Step, pieces: Sequence[_Piece], error: float, rng: np.random.Generator, rankings: int
 ) -> list[float]:
-    """Give the makespans when ranks are drawn with an error.
+    """Return the makespans when ranks are drawn with an error.
 
     A trajectory that does not fit where its rank sent it goes to the replica with most room.
     """
@@ -327,13 +327,13 @@ class RangeReach:
         self._passes: dict[int, _Pass] = {}
 
     def time_s(self, start: int, stop: int) -> float:
-        """Give the seconds of [start, stop); inf when one of them does not fit alone."""
+        """Return the seconds of [start, stop); inf when one of them does not fit alone."""
         steps, rounds = self._steps(start, stop)
         work = self._work_list[stop] - self._work_list[start]
         return self._fixed_s * steps + work + self._wait_s * rounds
 
     def furthest(self, seconds: float) -> Callable[[int], int]:
-        """Give the map from a start to the furthest stop that `seconds` allow."""
+        """Return the map from a start to the furthest stop that `seconds` allow."""
         ends = self._work[:-1] + (seconds - self._wait_s) - self._first
         reached: list[int] = np.maximum(np.searchsorted(self._work, ends, side="right") - 1, 0).tolist()
 
@@ -380,7 +380,7 @@ class RangeReach:
 
 
 def _held_at_once(contexts: IntArray, admission: Admission) -> IntArray:
-    """Give for each start the furthest stop whose trajectories are all admitted at once."""
+    """Return for each start the furthest stop whose trajectories are all admitted at once."""
     sums = np.concatenate(([0], np.cumsum(contexts)))
     starts = np.arange(len(contexts))
     by_tokens = np.searchsorted(sums, sums[:-1] + admission.tokens, side="right") - 1

@@ -38,14 +38,14 @@ class Stream:
     latency_s: float
 
     def scaled(self, factor: float) -> Stream:
-        """Give the same, slower by a factor."""
+        """Return the same, slower by a factor."""
         return Stream(self.work_s * factor, self.latency_s * factor)
 
 
 def stream_of(
     work: Trajectories, coefficients: DecodeCoefficients, replicas: int, prefill_s: float = 0.0
 ) -> Stream:
-    """Tell the parts apart; `prefill_s` is the prefill of all trajectories together, seconds."""
+    """Return the two parts; `prefill_s` is the prefill of all trajectories together, seconds."""
     tokens_s = float(token_work_s(work, coefficients).sum())
     wait_s = work.turns * work.tool_wait_s
     return Stream(
@@ -55,7 +55,7 @@ def stream_of(
 
 
 def least_step_s(work_s: Any, latency_s: Any, rest_s: Any, staleness: int) -> Any:
-    """Give the least seconds of a step under a bound on staleness; numbers or arrays of one shape.
+    """Return the least seconds of a step under a bound on staleness; numbers or arrays of one shape.
 
     `rest_s` is what a batch takes from its last trajectory on until it is trained on.
     """

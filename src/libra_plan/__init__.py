@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from libra_plan.planner.simulate.fit.fit import FittedWorld, fit_world
     from libra_plan.planner.simulate.simulate import Simulation, simulate
     from libra_plan.planner.solving import explain, solve, verify
+    from libra_plan.planner.telemetry.batch_sizes import batch_sizes
     from libra_plan.planner.telemetry.counters import counter
     from libra_plan.planner.telemetry.monitor import monitor
     from libra_plan.planner.telemetry.summary import summarise_recording
@@ -84,6 +85,7 @@ __all__ = [
     "add_tasks",
     "apply",
     "await_release",
+    "batch_sizes",
     "change_task",
     "check_profiles",
     "checkpoint_requested",
@@ -145,6 +147,7 @@ _HOMES = {
     "add_tasks": "planner.controller.job_queue",
     "apply": "planner.runtime.apply",
     "await_release": "planner.runtime.worker",
+    "batch_sizes": "planner.telemetry.batch_sizes",
     "change_task": "planner.controller.job_queue",
     "check_profiles": "models.assess",
     "checkpoint_requested": "planner.runtime.worker",
