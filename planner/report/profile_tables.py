@@ -264,7 +264,7 @@ def import_data(report: ImportReport) -> dict[str, Any]:
     return {
         "folders": [str(folder) for folder in report.folders],
         "kept": report.kept,
-        "quarantined": msgspec.to_builtins(report.quarantined),
+        "quarantined": msgspec.to_builtins(list(report.quarantined)),
         "warnings": list(report.warnings),
     }
 
