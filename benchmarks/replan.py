@@ -111,9 +111,9 @@ def noisy(stick: Path, noise: float, looks: int, seed: int) -> tuple[float, floa
     true = configuration_values(sia.problem(sia.goodput))
     best = choose(true, [task.worth for task in true.tasks], AllowedChanges(), 1e-5, None).value
     worth = {
-        (task.id, draft.blocks[0][0], int(gpus)): float(value)
+        (task.id, task.priced.table.blocks(number)[0][0], int(task.gpus[number])): float(task.worth[number])
         for task in true.tasks
-        for draft, gpus, value in zip(task.priced.table.drafts, task.gpus, task.worth, strict=True)
+        for number in range(len(task.priced.table))
     }
 
     def lost(held: tuple[IncumbentTask, ...]) -> float:

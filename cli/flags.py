@@ -14,7 +14,6 @@ __all__ = [
     "AheadSteps",
     "AllowPrior",
     "Budget",
-    "CacheMib",
     "ClusterPath",
     "CorrectionsGiven",
     "CorrectionsOption",
@@ -121,15 +120,6 @@ SwitchCostsFrom = Annotated[
         "the profiles.",
     ),
 ]
-CacheMib = Annotated[
-    float,
-    typer.Option(
-        "--columns-mib",
-        help="MiB of configurations to keep in the cache folder, for tasks that stay as they are; 0: none.",
-        min=0.0,
-    ),
-]
-
 Given = TypeVar("Given")
 Own = ParamSpec("Own")
 

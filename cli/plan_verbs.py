@@ -14,7 +14,6 @@ from libra_plan.cli.flags import (
     AheadSteps,
     AllowPrior,
     Budget,
-    CacheMib,
     ClusterPath,
     CorrectionsGiven,
     CorrectionsOption,
@@ -124,14 +123,11 @@ def _solve(
     ] = None,
     corrections: CorrectionsOption = None,
     switch_costs: SwitchCosts = None,
-    columns_mib: CacheMib = 256.0,
     form: FormOption = Form.TABLE,
 ) -> None:
     if picture is not None:
         check_svg_name(picture)
-    plan = asked.plan(
-        out=out, name=name, corrections=corrections, switch_costs=switch_costs, cache_mib=columns_mib
-    )
+    plan = asked.plan(out=out, name=name, corrections=corrections, switch_costs=switch_costs)
     if form is Form.TABLE:
         render.print_plan(plan)
     else:
@@ -149,7 +145,7 @@ def _explain(
     switch_costs: SwitchCostsFrom = None,
     form: FormOption = Form.TABLE,
 ) -> None:
-    plan = asked.plan(corrections=corrections, switch_costs=switch_costs, cache_mib=0.0)
+    plan = asked.plan(corrections=corrections, switch_costs=switch_costs)
     explanation = lp.explain(plan, **asked.search)
     if form is Form.TABLE:
         render.print_text(explanation.summary())

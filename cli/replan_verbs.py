@@ -14,7 +14,6 @@ from libra_plan.cli import render
 from libra_plan.cli.flags import (
     AheadSteps,
     AllowPrior,
-    CacheMib,
     ClusterPath,
     Form,
     FormOption,
@@ -111,12 +110,10 @@ class _Asked:
 
 @app.command("replan", help=_REPLAN)
 @with_options(_Asked)
-def _replan(
-    asked: _Asked, wait: Wait = 0.0, columns_mib: CacheMib = 256.0, form: FormOption = Form.TABLE
-) -> None:
+def _replan(asked: _Asked, wait: Wait = 0.0, form: FormOption = Form.TABLE) -> None:
     from libra_plan.planner.report.replan_text import look_data, look_text
 
-    done = lp.replan(asked.profiles, wait_s=wait, cache_mib=columns_mib, **asked.arguments)
+    done = lp.replan(asked.profiles, wait_s=wait, **asked.arguments)
     if form is Form.TABLE:
         render.print_text(look_text(done))
     else:

@@ -12,7 +12,6 @@ from libra_plan.models.corrections import CORRECTIONS
 from libra_plan.models.priors.ranks import RANKS_BEYOND
 from libra_plan.models.topology import Cluster
 from libra_plan.notes import Notes, log_note
-from libra_plan.planner.configurations.keeping import kept_configurations
 from libra_plan.planner.explain import Explanation, explain_no_plan, explain_plan
 from libra_plan.planner.inputs.cluster import ClusterFlags
 from libra_plan.planner.inputs.price import priced, switch_cost_files
@@ -56,7 +55,6 @@ def solve(
     deterministic: bool = False,
     out: str | Path | None = None,
     name: str = "libra-plan",
-    cache_mib: float = 256.0,
     watch: Interrupter | None = None,
     notes: Notes = log_note,
 ) -> Plan:
@@ -83,8 +81,6 @@ corrections, switch_costs, seed, notes
         `running` names another one, and corrections and costs of moves are looked for there.
     name
         The name of the plan in the manifest.
-    cache_mib
-        MiB of configurations to keep in the cache folder, for tasks that stay as they are.
     watch
         Shows another thread how far the search is, and lets it end the search early.
 
@@ -133,7 +129,7 @@ corrections, switch_costs, seed, notes
             switch_costs=switch_cost_files(switch_costs, running, out),
             notes=notes,
         )
-    plan = search(problem, replace(params, interrupter=watch), cache_mib=cache_mib, notes=notes)
+    plan = search(problem, replace(params, interrupter=watch), notes=notes)
     if out is not None:
         save_plan(plan, Path(out), name=name, notes=notes)
     return plan
@@ -237,7 +233,7 @@ def _refuse_pricing(settings: PriceSettings, others: Mapping[str, object]) -> No
         )
 
 
-def search(problem: Problem, params: SolveParams, *, cache_mib: float = 0.0, notes: Notes = log_note) -> Plan:
+def search(problem: Problem, params: SolveParams, *, notes: Notes = log_note) -> Plan:
     """Solve a priced problem, verify the plan, and say what of it is less sure or cannot be started.
 
     With the usual gap, a running plan stays as it is up to the gap that it was proven to.
@@ -245,8 +241,7 @@ def search(problem: Problem, params: SolveParams, *, cache_mib: float = 0.0, not
     parent = problem.parent if isinstance(problem, PricedProblem) else None
     if parent is not None and params.gap == DEFAULT_GAP:
         params = replace(params, kept_gap=min(parent.spec.certificate.gap, _MOST_KEPT_GAP))
-    with kept_configurations(cache_mib, notes) as configurations:
-        result = solve_problem(problem, replace(params, configurations=configurations))
+    result = solve_problem(problem, params)
     if params.stopped and result.plan is not None:
         notes("interrupted: this is the best plan found so far")
     elif result.termination.reason is TerminationReason.INFEASIBLE:

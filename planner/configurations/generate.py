@@ -5,9 +5,8 @@ Everything is compared as arrays; a configuration is only built when somebody as
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
@@ -20,14 +19,16 @@ from libra_plan.planner.configurations.capacity import ClassCapacity, capacities
 from libra_plan.planner.configurations.joint import JointTask, any_shapes_of, members_in_first
 from libra_plan.planner.configurations.joint_phases import joint_phases
 from libra_plan.planner.configurations.pareto import undominated
-from libra_plan.planner.configurations.phases import at_least, phase_table
+from libra_plan.planner.configurations.phases import Kind, PhaseTable, at_least, phase_table
 from libra_plan.planner.configurations.pools import PoolOption, pool_options
 from libra_plan.planner.configurations.shared import shared_phases
 from libra_plan.planner.plan import Configuration, MemoryMode
 from libra_plan.planner.problem import Task
 
-__all__ = ["ConfigurationDraft", "ConfigurationTable", "configurations_of"]
+__all__ = ["ConfigurationTable", "configurations_of"]
 
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 Phases = tuple[tuple[PoolOption, ...], ...]
 Blocks = tuple[tuple[str, int, int], ...]
 
@@ -36,61 +37,63 @@ _MOST_COMBINATIONS = 20_000
 _MOST_KEPT = 2_000
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigurationDraft:
-    """A way to run the task before it is a configuration: phases of pool options on blocks.
-
-    `cores` and `host_mib` are of the whole configuration; `even` when each of its GPUs takes as much.
-    """
-
-    phases: Phases
-    blocks: Blocks
-    seconds: float
-    cores: float
-    host_mib: float
-    even: bool
-
-    @property
-    def gpus(self) -> int:
-        """Count the GPUs."""
-        return sum(size * number for _, size, number in self.blocks)
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ConfigurationTable:
     """The configurations of a task, fastest first, and how many were beaten and dropped.
 
-    `exact` tells that none of the dropped could be placed where those that beat it cannot. Where
-    that would leave too many, cores and host memory are compared over the whole configuration only.
+    `counts[row, kind]` are blocks of `kinds`, (GPU class, size) each; `cores` and `host_mib` are of the whole
+    configuration, its CPU-only roles left out; it is `even` when each of its GPUs takes as much. `phases_of` builds
+    the phases of a row. `exact` tells that none of the dropped could be placed where those that beat it
+    cannot. Where that would leave too many, cores and host memory are compared over the whole
+    configuration only.
     """
 
     task: Task
-    drafts: tuple[ConfigurationDraft, ...]
-    dropped: int
-    exact: bool
+    kinds: tuple[Kind, ...]
+    counts: Ints
+    seconds: Floats
+    cores: Floats
+    host_mib: Floats
+    even: NDArray[np.bool_]
+    phases_of: Callable[[int], Phases]
+    dropped: int = 0
+    exact: bool = True
 
     def __len__(self) -> int:
-        return len(self.drafts)
+        return len(self.seconds)
 
     @property
-    def seconds(self) -> NDArray[np.float64]:
-        """Give every configuration's step time, seconds."""
-        return np.array([draft.seconds for draft in self.drafts])
+    def gpus(self) -> Ints:
+        """Return the number of GPUs of every configuration."""
+        return self.counts @ np.array([size for _, size in self.kinds], dtype=np.int64)
 
-    @property
-    def gpus(self) -> NDArray[np.int64]:
-        """Count every configuration's GPUs."""
-        return np.array([draft.gpus for draft in self.drafts], dtype=np.int64)
+    def blocks(self, number: int) -> Blocks:
+        """Return the blocks of a configuration: GPU class, size, number."""
+        counted = zip(self.kinds, self.counts[number].tolist(), strict=True)
+        return tuple((name, size, blocks) for (name, size), blocks in counted if blocks)
 
     def configuration(self, number: int) -> Configuration:
         """Build a configuration."""
-        draft = self.drafts[number]
-        return build_configuration(self.task, draft.phases, draft.blocks)
+        return build_configuration(self.task, self.phases_of(number), self.blocks(number))
 
     @property
     def configurations(self) -> tuple[Configuration, ...]:
         """Build all configurations."""
         return tuple(self.configuration(number) for number in range(len(self)))
+
+    def keep(self, rows: NDArray[np.intp]) -> ConfigurationTable:
+        """Return the table of some rows, in the order given; the others are dropped."""
+        phases_of = self.phases_of
+        return replace(
+            self,
+            counts=self.counts[rows],
+            seconds=self.seconds[rows],
+            cores=self.cores[rows],
+            host_mib=self.host_mib[rows],
+            even=self.even[rows],
+            phases_of=lambda number: phases_of(int(rows[number])),
+            dropped=self.dropped + len(self) - len(rows),
+        )
 
 
 def configurations_of(
@@ -106,31 +109,30 @@ def configurations_of(
     and host memory. Where a pool goes matters for tasks with pinned or excluded GPUs, and when
     nodes may run out of cores or host memory (`hosts_bind`): configurations of different shapes are then
     compared only where every GPU takes as much, unless that leaves too many of them. `rooms` is what
-    the cluster has (`capacities`), for whoever asks of many tasks.
+    the cluster has (`capacities`), for callers with many tasks.
     """
     by_id = any(role.pinned_gpus or role.excluded_gpus for role in task.gpu_roles)
     maker = _Maker(task, capacities(cluster) if rooms is None else rooms)
     shapes = [shape for shape in any_shapes_of(task) if len(shape) == 1 or not by_id]
     matters = by_id or (hosts_bind and _takes_host(task))
     if matters and maker.combinations(shapes) <= _MOST_COMBINATIONS:
-        found = [draft for shape in shapes for draft in maker.drafts(shape, pool_by_pool=True)]
+        found = maker.merged(maker.of_shape(shape, pool_by_pool=True) for shape in shapes)
         # uneven configurations were compared within their shapes, those of named GPUs too
-        even = [] if by_id else [draft for draft in found if draft.even]
-        kept = [*maker.undominated(even), *(draft for draft in found if by_id or not draft.even)]
+        even = np.flatnonzero(found.even & (not by_id))
+        kept = np.concatenate((maker.undominated(found, even), np.flatnonzero(~found.even | by_id)))
         if len(kept) <= _MOST_KEPT:
-            return _table(task, kept, len(found), exact=True)
-    each = [list(maker.drafts(shape, pool_by_pool=False)) for shape in shapes]
-    found = [draft for drafts in each for draft in drafts]
+            return _sorted(found.keep(kept))
+    each = [maker.of_shape(shape, pool_by_pool=False) for shape in shapes]
     if by_id:  # pools are in other places in every shape
-        kept = [draft for drafts in each for draft in maker.undominated(drafts)]
-    else:
-        kept = maker.undominated(found)
-    return _table(task, kept, len(found), exact=not matters)
+        each = [table.keep(maker.undominated(table, np.arange(len(table)))) for table in each]
+    found = maker.merged(each)
+    if not by_id:
+        found = found.keep(maker.undominated(found, np.arange(len(found))))
+    return replace(_sorted(found), exact=not matters)
 
 
-def _table(task: Task, kept: list[ConfigurationDraft], made: int, *, exact: bool) -> ConfigurationTable:
-    kept.sort(key=lambda draft: (draft.seconds, draft.gpus, draft.blocks))
-    return ConfigurationTable(task, tuple(kept), made - len(kept), exact)
+def _sorted(table: ConfigurationTable) -> ConfigurationTable:
+    return table.keep(np.lexsort((*table.counts.T[::-1], table.gpus, table.seconds)))
 
 
 def _takes_host(task: Task) -> bool:
@@ -143,7 +145,7 @@ def _takes_host(task: Task) -> bool:
 
 
 class _Maker:
-    """Makes the drafts of one task; the options of a pool are made once for all shapes."""
+    """Makes the configurations of one task; the options of a pool are made once for all shapes."""
 
     def __init__(self, task: Task, rooms: Mapping[str, ClassCapacity]) -> None:
         self.task = task
@@ -178,34 +180,31 @@ class _Maker:
         counts = (prod(len(self.of_any_class(pool)) for pool in pools) for pools in one_phase)
         return max(counts, default=0)
 
-    def drafts(self, shape: Shape, *, pool_by_pool: bool) -> Iterator[ConfigurationDraft]:
-        """Make the drafts of one shape that there is room for."""
-        if len(shape) == 1:
-            found = self._one_phase(shape, pool_by_pool)
+    def of_shape(self, shape: Shape, *, pool_by_pool: bool) -> ConfigurationTable:
+        """List the configurations of one shape that there is room for."""
+        if len(shape) > 1:
+            found = self._listed(
+                way for room in self.rooms.values() for way in self._several_phases(shape, room)
+            )
         else:
-            found = (each for room in self.rooms.values() for each in self._several_phases(shape, room))
-        for phases, blocks, seconds in found:
-            draft = _draft(self.task, phases, blocks, seconds)
-            if self._has_room(blocks) and self.task.min_gpus <= draft.gpus <= self.most:
-                yield draft
+            options = [self.of_any_class(pool) for pool in shape[0]]
+            if not all(options):
+                found = self._listed(())
+            elif isinstance(self.task, JointTask):
+                ways = joint_phases(self.task, options, self.most, self.full, pool_by_pool=pool_by_pool)
+                found = self._listed(((pools,), blocks, seconds) for pools, blocks, seconds in ways)
+            else:
+                found = self._one_phase(options, pool_by_pool)
+        gpus = found.gpus
+        room = np.array([self.rooms[name].rooms(size) for name, size in found.kinds], dtype=np.int64)
+        fits = (found.counts <= room).all(axis=1) & (gpus >= self.task.min_gpus) & (gpus <= self.most)
+        for name, capacity in self.rooms.items():
+            sizes = np.array([size * (owner == name) for owner, size in found.kinds], dtype=np.int64)
+            fits &= found.counts @ sizes <= capacity.gpus
+        return replace(found.keep(np.flatnonzero(fits)), dropped=0)
 
-    def _has_room(self, blocks: Blocks) -> bool:
-        taken: Counter[str] = Counter()
-        for name, size, number in blocks:
-            taken[name] += size * number
-            if number > self.rooms[name].rooms(size):
-                return False
-        return all(gpus <= self.rooms[name].gpus for name, gpus in taken.items())
-
-    def _one_phase(self, shape: Shape, pool_by_pool: bool) -> Iterator[tuple[Phases, Blocks, float]]:
-        """List phases of one-phase configurations; each pool may be of another GPU class."""
-        options = [self.of_any_class(pool) for pool in shape[0]]
-        if not all(options):
-            return
-        if isinstance(self.task, JointTask):
-            found = joint_phases(self.task, options, self.most, self.full, pool_by_pool=pool_by_pool)
-            yield from (((pools,), blocks, seconds) for pools, blocks, seconds in found)
-            return
+    def _one_phase(self, options: Sequence[Sequence[PoolOption]], pool_by_pool: bool) -> ConfigurationTable:
+        """List the configurations of pools side by side; each pool may be of another GPU class."""
         table = phase_table(
             options,
             self.task.coupling,
@@ -214,11 +213,19 @@ class _Maker:
             pool_by_pool=pool_by_pool,
             least_gpus=self.task.min_gpus,
         )
-        seconds = table.time_s(self.task.coupling)
-        for row in range(len(table)):
-            numbers = zip(table.kinds, table.blocks[row], strict=True)
-            blocks = tuple((name, size, int(number)) for (name, size), number in numbers if number)
-            yield (table.pools(row),), blocks, float(seconds[row])
+        cores, even = _cores(table)
+        handover_s = self.task.sync_s if len(options) > 1 else 0.0
+        seconds = table.time_s(self.task.coupling) + handover_s
+        return ConfigurationTable(
+            self.task,
+            table.kinds,
+            table.blocks,
+            seconds,
+            cores,
+            table.host,
+            even,
+            lambda number: (table.pools(number),),
+        )
 
     def _several_phases(
         self, shape: Shape, capacity: ClassCapacity
@@ -240,45 +247,92 @@ class _Maker:
                 time_s = sum(float(each[row]) for each, row in zip(seconds, rows, strict=True))
                 yield phases, ((name, block_gpus, number),), time_s
 
-    def undominated(self, drafts: Sequence[ConfigurationDraft]) -> list[ConfigurationDraft]:
-        """Keep drafts that no other beats in time, blocks of every size, cores and host memory.
+    def _listed(self, ways: Iterable[tuple[Phases, Blocks, float]]) -> ConfigurationTable:
+        """Make a table of phases with their blocks and seconds."""
+        found = list(ways)
+        kinds = tuple(sorted({(name, size) for _, blocks, _ in found for name, size, _ in blocks}))
+        counts = np.zeros((len(found), len(kinds)), dtype=np.int64)
+        for row, (_, blocks, _) in enumerate(found):
+            for name, size, number in blocks:
+                counts[row, kinds.index((name, size))] = number
+        host = [_host(phases, blocks) for phases, blocks, _ in found]
+        several = [sum(len(phase) for phase in phases) > 1 for phases, _, _ in found]
+        return ConfigurationTable(
+            self.task,
+            kinds,
+            counts,
+            np.array([seconds for _, _, seconds in found]) + self.task.sync_s * np.array(several, dtype=bool),
+            np.array([cores for cores, _, _ in host]),
+            np.array([mib for _, mib, _ in host]),
+            np.array([even for _, _, even in host], dtype=bool),
+            lambda number: found[number][0],
+        )
 
-        Those of even drafts are compared by the GPU too, since a node may have little for each.
+    def merged(self, tables: Iterable[ConfigurationTable]) -> ConfigurationTable:
+        """Put the tables of several shapes together."""
+        parts = list(tables)
+        kinds = tuple(sorted({kind for part in parts for kind in part.kinds}))
+        begins = np.cumsum([0, *map(len, parts)])
+        counts = np.zeros((int(begins[-1]), len(kinds)), dtype=np.int64)
+        for begin, part in zip(begins, parts, strict=False):
+            for at, kind in enumerate(part.kinds):
+                counts[begin : begin + len(part), kinds.index(kind)] = part.counts[:, at]
+
+        def phases_of(number: int) -> Phases:
+            part = int(np.searchsorted(begins, number, side="right")) - 1
+            return parts[part].phases_of(number - int(begins[part]))
+
+        return ConfigurationTable(
+            self.task,
+            kinds,
+            counts,
+            np.concatenate([np.zeros(0), *(part.seconds for part in parts)]),
+            np.concatenate([np.zeros(0), *(part.cores for part in parts)]),
+            np.concatenate([np.zeros(0), *(part.host_mib for part in parts)]),
+            np.concatenate([np.zeros(0, dtype=bool), *(part.even for part in parts)]),
+            phases_of,
+            sum(part.dropped for part in parts),
+        )
+
+    def undominated(self, table: ConfigurationTable, among: NDArray[np.intp]) -> NDArray[np.intp]:
+        """Return those of some configurations that no other beats in time, blocks, cores and host memory.
+
+        Those of even configurations are compared by the GPU too, since a node may have little for each.
         """
-        if not drafts:
-            return []
-        more = [-min(draft.gpus, self.task.min_gpus) for draft in drafts]
-        configurations = [*_needs(drafts, self.full).T, [draft.seconds for draft in drafts], more]
-        measures = [[draft.cores for draft in drafts], [draft.host_mib for draft in drafts]]
-        if all(draft.even for draft in drafts):
-            measures = [[value / d.gpus for value, d in zip(each, drafts, strict=True)] for each in measures]
-        for values in measures:
-            if len(set(values)) > 1:
-                configurations.append(values)
-        return [drafts[number] for number in undominated(np.column_stack(configurations).astype(np.float64))]
+        if not len(among):
+            return among
+        counts, gpus = table.counts[among], table.gpus[among]
+        present = [at for at in range(len(table.kinds)) if counts[:, at].any()]
+        needs = at_least(counts[:, present], [table.kinds[at] for at in present], self.full)
+        host = [table.cores[among], table.host_mib[among]]
+        if table.even[among].all():
+            host = [each / gpus for each in host]
+        measures = [needs, table.seconds[among], -np.minimum(gpus, self.task.min_gpus), *host]
+        return among[undominated(np.column_stack(measures).astype(np.float64))]
 
 
-def _draft(task: Task, phases: Phases, blocks: Blocks, seconds: float) -> ConfigurationDraft:
+def _cores(table: PhaseTable) -> tuple[Floats, NDArray[np.bool_]]:
+    """Return the CPU cores of every phase, and whether each of its GPUs takes as much as any other."""
+    cores, even = np.zeros(len(table)), np.ones(len(table), dtype=bool)
+    first: Floats | None = None
+    for options, picks in zip(table.options, table.picks.T, strict=True):
+        pools = [option.pool for option in options]
+        each = np.array([(pool.cpu_cores_per_gpu, pool.host_memory_mib_per_gpu) for pool in pools])[picks]
+        cores += each[:, 0] * np.array([pool.gpus for pool in pools])[picks]
+        first = each if first is None else first
+        even &= (each == first).all(axis=1)
+    return cores, even
+
+
+def _host(phases: Phases, blocks: Blocks) -> tuple[float, float, bool]:
+    """Return CPU cores, host memory (MiB), and whether each GPU takes as much."""
     each = [[option.pool for option in phase] for phase in phases]
     if len(each) == 1:
         (pools,) = each
         cores = sum(pool.cpu_cores_per_gpu * pool.gpus for pool in pools)
         host = sum(pool.host_memory_mib_per_gpu * pool.gpus for pool in pools)
-    else:
-        gpus = sum(size * number for _, size, number in blocks)
-        cores = gpus * sum(max(pool.cpu_cores_per_gpu for pool in pools) for pools in each)
-        host = gpus * sum(max(pool.host_memory_mib_per_gpu for pool in pools) for pools in each)
-    even = len(each) > 1 or len({(p.cpu_cores_per_gpu, p.host_memory_mib_per_gpu) for p in each[0]}) == 1
-    handover_s = task.sync_s if sum(len(phase) for phase in phases) > 1 else 0.0
-    return ConfigurationDraft(phases, blocks, seconds + handover_s, cores, host, even)
-
-
-def _needs(drafts: Sequence[ConfigurationDraft], full_node_gpus: Mapping[str, int]) -> NDArray[np.int64]:
-    """Measure blocks class by class, shape (drafts, classes × sizes)."""
-    kinds = sorted({(name, size) for draft in drafts for name, size, _ in draft.blocks})
-    at = {kind: number for number, kind in enumerate(kinds)}
-    counts = np.zeros((len(drafts), len(kinds)), dtype=np.int64)
-    for row, draft in enumerate(drafts):
-        for name, size, number in draft.blocks:
-            counts[row, at[name, size]] = number
-    return at_least(counts, kinds, full_node_gpus)
+        return cores, host, len({(p.cpu_cores_per_gpu, p.host_memory_mib_per_gpu) for p in pools}) == 1
+    gpus = sum(size * number for _, size, number in blocks)
+    cores = gpus * sum(max(pool.cpu_cores_per_gpu for pool in pools) for pools in each)
+    host = gpus * sum(max(pool.host_memory_mib_per_gpu for pool in pools) for pools in each)
+    return cores, host, True

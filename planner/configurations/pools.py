@@ -176,6 +176,8 @@ def _streaming(option: StageOption) -> tuple[float, float]:
 
 def _splittings(roles: Sequence[Role], options: Sequence[StageOption]) -> tuple[float, ...]:
     """Keep apart how pinned GPUs are split into replicas: other pools may leave room for one only."""
+    if not any(role.pinned_gpus for role in roles):
+        return ()
     sizes = [
         option.layout.gpus_per_replica
         for role, option in zip(roles, options, strict=True)

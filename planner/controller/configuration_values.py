@@ -17,8 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from libra_plan.models.quantities import Estimate
-from libra_plan.planner.configurations.keeping import ConfigurationFolder
-from libra_plan.planner.configurations.known import KnownConfigurations
 from libra_plan.planner.controller.estimators import RateErrors
 from libra_plan.planner.controller.hysteresis import ReplanPolicy
 from libra_plan.planner.optimize.lp_bound import Master
@@ -84,9 +82,9 @@ class TaskValues:
     def choices(self, number: int) -> tuple[float, list[RoleChoice]]:
         """Return the step time of a configuration, seconds, and what each role runs in there."""
         if number < self.moved:
-            draft = self.priced.table.drafts[number]
-            pools = [option.pool for phase in draft.phases for option in phase]
-            return draft.seconds, [choice for pool in pools for choice in pool.choices]
+            table = self.priced.table
+            pools = [option.pool for phase in table.phases_of(number) for option in phase]
+            return float(table.seconds[number]), [choice for pool in pools for choice in pool.choices]
         held = self.priced.held[number - self.moved].configuration
         return held.step_time_s.value, [c for phase in held.phases for p in phase.pools for c in p.choices]
 
@@ -102,26 +100,22 @@ class ConfigurationValues:
 
 @dataclass
 class ValueCache:
-    """The values of the last four problems; it saves time and changes no decision.
-
-    `configurations` is where configurations of tasks are kept from one process to the next.
-    """
+    """The values of the last four problems; it saves time and changes no decision."""
 
     known: dict[str, ConfigurationValues] = field(default_factory=dict)
-    configurations: ConfigurationFolder | None = None
 
     def values_of(self, problem: Problem, digest: str) -> ConfigurationValues:
         """Return the values of a problem with this digest."""
         found = self.known.pop(digest, None)
-        self.known[digest] = found or configuration_values(problem, self.configurations)
+        self.known[digest] = found or configuration_values(problem)
         while len(self.known) > 4:
             del self.known[next(iter(self.known))]
         return self.known[digest]
 
 
-def configuration_values(problem: Problem, kept_in: ConfigurationFolder | None = None) -> ConfigurationValues:
-    """Value every configuration of every task; configurations that were kept are not made anew."""
-    priced = priced_tasks(problem, problem, known=KnownConfigurations(kept_in))
+def configuration_values(problem: Problem) -> ConfigurationValues:
+    """Value every configuration of every task."""
+    priced = priced_tasks(problem, problem)
     master = master_of_priced(priced, problem.cluster)
     taken = {
         held.task: len({gpu for role in held.roles for gpus in role.replicas for gpu in gpus})

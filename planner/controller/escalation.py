@@ -294,11 +294,11 @@ def _beyond_own_gpus(snapshot: Snapshot) -> dict[int, frozenset[int]]:
     }
     banned = {}
     for t, task in enumerate(snapshot.table.tasks):
-        drafts, own = task.priced.table.drafts, classes.get(task.id, set())
+        table, own = task.priced.table, classes.get(task.id, set())
         outside = {
             c
             for c in range(task.moved)
-            if task.gpus[c] > task.held_gpus or not {name for name, _, _ in drafts[c].blocks} <= own
+            if task.gpus[c] > task.held_gpus or not {name for name, _, _ in table.blocks(c)} <= own
         }
         banned[t] = frozenset(outside) | snapshot.banned.get(t, frozenset())
     return banned

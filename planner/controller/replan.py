@@ -20,7 +20,6 @@ import msgspec
 
 from libra_plan.errors import LockedError, ManifestError, StateError, writing
 from libra_plan.notes import Notes, log_note
-from libra_plan.planner.configurations.keeping import kept_configurations
 from libra_plan.planner.controller import job_queue
 from libra_plan.planner.controller.batch_steps import keep_steps
 from libra_plan.planner.controller.configuration_values import ValueCache
@@ -75,7 +74,6 @@ def replan(
     state: str | None = None,
     dry_run: bool = False,
     wait_s: float = 0.0,
-    cache_mib: float = 256.0,
     notes: Notes = log_note,
     **asked: Any,
 ) -> Replanned:
@@ -97,8 +95,6 @@ def replan(
         Decide and record, but write no plan.
     wait_s
         Seconds to wait for another run that holds the folder.
-    cache_mib
-        MiB of configurations to keep in the cache folder between runs; 0 keeps none.
     notes
         Called with each line that the user should read; the default logs it.
     **asked
@@ -129,13 +125,8 @@ def replan(
     sources = sources_of(source, run, **asked)
     policy = read_policy(replan_policy)
     require_folder(sources.run)
-    with (
-        kept_configurations(cache_mib, notes) as configurations,
-        locked(sources.run, wait_s),
-        open_record(sources.run, state, lead=True) as store,
-    ):
-        cache = ValueCache(configurations=configurations)
-        return look_at(sources, store, policy, dry_run=dry_run, cache=cache, notes=notes)
+    with locked(sources.run, wait_s), open_record(sources.run, state, lead=True) as store:
+        return look_at(sources, store, policy, dry_run=dry_run, cache=ValueCache(), notes=notes)
 
 
 @contextmanager

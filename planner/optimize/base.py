@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from libra_plan.errors import NoPlanError, TimeLimitError
-from libra_plan.planner.configurations.keeping import ConfigurationFolder
 from libra_plan.planner.optimize.interrupter import Interrupter
 from libra_plan.planner.plan import Plan
 
@@ -48,8 +47,6 @@ class SolveParams:
     solver: Backend = Backend.CP_SAT
     work: SolverWork | None = field(default=None, compare=False)
     """Where solver calls add up what they do; a deterministic solve ends by it. `solve` makes one."""
-    configurations: ConfigurationFolder | None = field(default=None, compare=False)
-    """Where the configurations of tasks are kept from one solve to the next."""
     interrupter: Interrupter | None = field(default=None, compare=False)
     """Follows the search, and may end it early."""
 

@@ -37,6 +37,7 @@ from libra_plan.planner.optimize.lp_bound import (
     run,
 )
 from libra_plan.planner.optimize.objective import PricedTask, TaskCandidates
+from libra_plan.planner.problem import Task
 
 __all__ = [
     "Effort",
@@ -404,7 +405,7 @@ def master_of_priced(priced: Sequence[PricedTask], cluster: Cluster) -> Master:
     first = [0]
     for each in priced:
         if len(each):
-            key = id(each.table.drafts)
+            key = id(each.table.counts)
             if key not in known:
                 known[key] = _demands(each, kinds, rooms)
             demand = _with_held(each, known[key], kinds, rooms)
@@ -420,8 +421,8 @@ def master_of_priced(priced: Sequence[PricedTask], cluster: Cluster) -> Master:
 
 def _kinds(priced: Sequence[PricedTask], rooms: Mapping[str, ClassCapacity]) -> list[tuple[str, int]]:
     """List the classes and sizes of blocks that need a constraint: those tighter than that of a smaller size."""
-    tables = {id(each.table.drafts): each.table for each in priced}
-    used = {block[:2] for table in tables.values() for draft in table.drafts for block in draft.blocks}
+    tables = {id(each.table.counts): each.table for each in priced}
+    used = {kind for table in tables.values() for kind in table.kinds}
     found: list[tuple[str, int]] = []
     for name, capacity in rooms.items():
         least = math.inf
@@ -436,24 +437,23 @@ def _demands(
     each: PricedTask, kinds: Sequence[tuple[str, int]], rooms: Mapping[str, ClassCapacity]
 ) -> Floats:
     """Measure what every configuration takes of every constraint, without building it."""
-    drafts = each.table.drafts
-    own = sorted({block[:2] for draft in drafts for block in draft.blocks})
-    at = {kind: number for number, kind in enumerate(own)}
-    counts = np.zeros((len(drafts), len(own)))
-    for number, draft in enumerate(drafts):
-        for name, size, blocks in draft.blocks:
-            counts[number, at[name, size]] = blocks
+    table = each.table
     takes = [
         [
             gpus_at_least([(name, size, 1)], owner, at_least, rooms[owner].full_node_gpus)
             for owner, at_least in kinds
         ]
-        for name, size in own
+        for name, size in table.kinds
     ]
-    env = [role for role in each.task.roles if not role.on_gpu]
-    cores = np.array([draft.cores for draft in drafts]) + sum(role.cpu_cores for role in env)
-    host = np.array([draft.host_mib for draft in drafts]) + sum(role.host_memory_mib for role in env)
-    return np.column_stack((counts @ np.array(takes, dtype=np.float64), cores, host))
+    cores, host = _of_cpu_roles(each.task)
+    gpus = table.counts @ np.array(takes, dtype=np.float64).reshape(len(table.kinds), len(kinds))
+    return np.column_stack((gpus, table.cores + cores, table.host_mib + host))
+
+
+def _of_cpu_roles(task: Task) -> tuple[float, float]:
+    """Return the cores and the host memory (MiB) of a task's CPU-only roles."""
+    env = [role for role in task.roles if not role.on_gpu]
+    return sum(role.cpu_cores for role in env), sum(role.host_memory_mib for role in env)
 
 
 def _with_held(
@@ -462,8 +462,7 @@ def _with_held(
     """Add what the placements that a task may keep take."""
     if not each.held:
         return demand
-    env = [role for role in each.task.roles if not role.on_gpu]
-    cores, host = sum(role.cpu_cores for role in env), sum(role.host_memory_mib for role in env)
+    cores, host = _of_cpu_roles(each.task)
     keeps = [
         [
             *(entry.gpus_in_blocks(name, size, rooms[name].full_node_gpus) for name, size in kinds),

@@ -46,7 +46,7 @@ def solve_problem(
     work = params.work or SolverWork()
     params = replace(params, work=work)
     ends = Budget.of(params.time_limit_s, clock, work)
-    known = KnownConfigurations(params.configurations)
+    known = KnownConfigurations()
     stages: list[SolveStage] = []
     for number, part in enumerate(parts):
         left = len(parts) - number
