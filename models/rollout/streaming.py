@@ -10,7 +10,7 @@ L = latency + N·β each, with T = N-fold less, so that L = latency·T/(T − wo
     (T·(η + ½) − rest)·(T − work) = latency·T
 
 whose larger root is the least T that staleness allows. Checked against the simulator in
-tests/planner/simulate/test_agreement.py.
+tests/planner/simulate/test_stage_times.py.
 """
 
 from __future__ import annotations

@@ -220,7 +220,8 @@ def shares(whole: Cluster, weights: Mapping[str, float]) -> dict[str, int]:
         if sum(found.values()) < units:
             found[name] += 1
     while sum(found.values()) > units and max(found.values()) > 1:
-        found[max(found, key=lambda name: (found[name] - exact[name], name))] -= 1
+        able = [name for name in found if found[name] > 1]
+        found[max(able, key=lambda name: (found[name] - exact[name], name))] -= 1
     return found
 
 

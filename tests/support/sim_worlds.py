@@ -1,6 +1,7 @@
 """Small worlds for tests of the simulator."""
 
-from libra_plan.planner.simulate.policy import FixedPlacement, hold
+from libra_plan.planner.simulate.noisy_cost_model import NoisyCosts
+from libra_plan.planner.simulate.policy import FixedPlacement, TaskView, View, hold
 from libra_plan.planner.simulate.world import (
     Costs,
     DecodeCosts,
@@ -12,6 +13,7 @@ from libra_plan.planner.simulate.world import (
     Training,
     World,
     WorldTask,
+    world_cluster,
 )
 from libra_plan.profiles.schema_workload import LogNormal
 
@@ -43,4 +45,27 @@ def make_world(*tasks, gpus=8, hours=1.0, free=True, **more):
     return World(schema_version=1, site=site, tasks=tasks, switching=switching, **given)
 
 
-__all__ = ["DECODE", "TRAIN", "FixedPlacement", "Scoring", "Tools", "hold", "make_task", "make_world"]
+def make_view(world, *tasks, running=(), broken=(), now_s=0.0, urgent=False, cluster=None):
+    """Make the moment a policy decides in; models are exact."""
+    costs = NoisyCosts(world)
+    whole = world_cluster(world) if cluster is None else cluster
+    return View(now_s, world, whole, tasks, tuple(running), tuple(broken), costs, costs, urgent)
+
+
+def make_seen(name="rl", *, means=(), seen_s=None, queue=None, busy=None, since=0):
+    """Make what is known of a task."""
+    return TaskView(name, len(means), since, tuple(means), seen_s or {}, queue, busy or {})
+
+
+__all__ = [
+    "DECODE",
+    "TRAIN",
+    "FixedPlacement",
+    "Scoring",
+    "Tools",
+    "hold",
+    "make_seen",
+    "make_task",
+    "make_view",
+    "make_world",
+]

@@ -3,12 +3,9 @@
 from itertools import pairwise
 from statistics import mean
 
-import msgspec
-import pytest
 from sim_worlds import DECODE, TRAIN, FixedPlacement, Tools, hold, make_task, make_world
 
 from libra_plan.planner.simulate.engine import run_world
-from libra_plan.planner.simulate.task import TaskRun
 from libra_plan.planner.simulate.world import Costs, Failures
 
 COSTS = Costs(decode=(DECODE,), train=TRAIN, sync_s=1.0, weights_gib=2.0, state_gib=10.0)
@@ -35,34 +32,6 @@ def test_the_work_of_a_step_does_not_depend_on_the_policy():
     many = run(world, hold(world, "rl", rollout=[1] * 4, train=[1])).steps
     assert [step.tokens for step in few] == [step.tokens for step in many[: len(few)]]
     assert len(many) > len(few)
-
-
-@pytest.mark.parametrize("staleness", [1, 2])
-@pytest.mark.parametrize("rollouts", ["stream", "batches"])
-def test_no_more_is_begun_than_staleness_allows(staleness, rollouts, monkeypatch):
-    """The bound holds where a trajectory begins (as AReaL counts); with slow training it is reached."""
-    slow = Costs(decode=(DECODE,), train=msgspec.structs.replace(TRAIN, per_token_s=4e-3), sync_s=1.0)
-    task = make_task(
-        coupling="async",
-        staleness=staleness,
-        rollouts=rollouts,
-        arrangements=("separate",),
-        costs=slow,
-        sigma=1.2,
-    )
-    most, begin = 0, TaskRun._begin_on
-
-    def spied(own, replica, trajectory):
-        nonlocal most
-        begin(own, replica, trajectory)
-        most = max(most, own._flying + len(own._ready) + len(own._batch))
-
-    monkeypatch.setattr(TaskRun, "_begin_on", spied)
-    world = make_world(task)
-    steps = run(world, hold(world, "rl", rollout=[1, 1], train=[1, 1])).steps
-    assert most == (1 + staleness) * task.samples
-    if rollouts == "batches":  # each is trained on in its turn: none is older than the bound
-        assert max(step.stale for step in steps) == staleness
 
 
 def test_a_larger_replica_makes_the_tail_shorter():
@@ -114,26 +83,6 @@ def test_stragglers_make_steps_longer_the_more_replicas_there_are():
         return mean(after.at_s - before.at_s for before, after in pairwise(steps))
 
     assert seconds(8) > 1.15 * seconds(1)
-
-
-class Swap(FixedPlacement):
-    """Hold the first placement for half an hour, then the second."""
-
-    def decide(self, view):
-        return (self.placed[0 if view.now_s < 1800.0 else 1],)
-
-
-def test_a_move_waits_for_the_step_and_costs_what_was_measured():
-    """The step under way is kept, and the start, save and load are within the measured spread."""
-    world = make_world(make_task(costs=COSTS), free=False, hours=2.0)
-    small, large = hold(world, "rl", rollout=[1], train=[1]), hold(world, "rl", rollout=[1, 1, 1], train=[1])
-    record = run_world(world, Swap(small, large, moves_free=False), 0)
-    begun, moved = record.changes
-    assert (begun.why, moved.why) == ("start", "move")
-    assert moved.at_s in {step.at_s for step in record.steps}
-    assert moved.start_s == pytest.approx(7.4 + 10.0 / 0.757 + 12.0 / 3.93, rel=0.3)
-    numbers = [step.step for step in record.steps]
-    assert numbers == list(range(len(numbers)))
 
 
 def test_tasks_arrive_and_leave():

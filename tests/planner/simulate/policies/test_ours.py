@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from sim_worlds import DECODE, TRAIN, make_task, make_world
+from sim_worlds import DECODE, TRAIN, hold, make_seen, make_task, make_view, make_world
 
 from libra_plan.models.parallelism import Layout, RangedReplica
 from libra_plan.models.quantities import exactly
@@ -11,8 +11,10 @@ from libra_plan.planner.problem import Arrangement
 from libra_plan.planner.simulate.engine import run_world
 from libra_plan.planner.simulate.noisy_cost_model import NoisyCosts
 from libra_plan.planner.simulate.policies import make_policy
-from libra_plan.planner.simulate.policies.ours import loop_without, without_mixes, without_sharing
+from libra_plan.planner.simulate.policies.ours import loop_without, records_of, without_mixes, without_sharing
+from libra_plan.planner.simulate.policy import first_lengths
 from libra_plan.planner.simulate.world import Costs, Drift, Elastic, world_cluster
+from libra_plan.planner.telemetry.observe import observe
 
 COSTS = Costs(decode=(DECODE,), train=TRAIN, sync_s=1.0, wake_s=1.0, weights_gib=2.0, state_gib=10.0)
 
@@ -82,3 +84,24 @@ def test_each_ablation_differs_from_the_loop(part):
     assert (other.rules, other.forecast, other.elastic, other.limits) != (
         whole.rules, whole.forecast, whole.elastic, whole.limits,
     )  # fmt: skip
+
+
+def test_records_say_what_counters_would():
+    """The loop must come to its observations by the command's own way: from records."""
+    world = make_world(make_task(costs=COSTS, arrangements=("separate",)))
+    held = hold(world, "rl", rollout=[1, 1], train=[1])
+    seen = make_seen(seen_s={"train": 12.0}, queue=0.25, since=5)
+    view = make_view(world, seen, running=[held], now_s=900.0)
+    rollout, train = records_of(view)
+    assert (train.role, train.steps, train.length_s) == ("train", 5.0, 60.0)
+    assert (rollout.steps, rollout.length_s, rollout.queues) == (0.0, 0.0, {"pressure": 0.25})
+    found = observe([rollout, train], view.believed.problem(view.cluster, first_lengths(view), ["rl"]), 1.0)
+    assert [(each.role, each.seconds) for each in found.seen] == [("train", 12.0)]
+    assert [(each.task, each.steps) for each in found.progress] == [("rl", 5.0)]
+    assert [each.queue for each in found.loads] == [0.25]
+
+
+def test_a_task_that_does_not_run_writes_no_records():
+    """Nobody counts for a task that waits."""
+    world = make_world(make_task(costs=COSTS))
+    assert list(records_of(make_view(world, make_seen(queue=0.5)))) == []

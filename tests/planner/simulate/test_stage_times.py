@@ -98,21 +98,6 @@ def test_a_sync_step_is_the_sum_of_its_closed_forms():
     assert record.steps[0].at_s == pytest.approx(expected, rel=1e-9)
 
 
-def test_colocated_roles_wake_up_in_turn():
-    """Roles on the same GPUs pay for waking up once each, and hand over no weights."""
-    costs = Costs(decode=(DECODE,), train=TRAIN, sync_s=50.0, wake_s=2.0)
-    world = make_world(make_task(costs=costs))
-    apart = (
-        run_world(world, FixedPlacement(hold(world, "rl", rollout=[1, 1], train=[1, 1])), seed=1)
-        .steps[0]
-        .at_s
-    )
-    together = run_world(
-        world, FixedPlacement(hold(world, "rl", shared=True, rollout=[1, 1], train=[1, 1])), seed=1
-    )
-    assert together.steps[0].at_s == pytest.approx(apart - 50.0 + 4.0, rel=1e-9)
-
-
 def async_world(rollouts, *, sigma=0.8, staleness=1, slots=64, kind="stream", tools=None, train=TRAIN):
     """Make a world of one task that rolls out on GPUs of its own, and place it."""
     decode = msgspec.structs.replace(DECODE, max_sequences=slots)
@@ -166,19 +151,3 @@ def test_a_stream_keeps_the_pace_that_staleness_allows(rollouts, more):
     closed = coupled_time_s(pools, Coupling(CouplingKind.ASYNC, task.staleness)) + 1.0
     print(f"async {rollouts}:{8 - rollouts} {more}: simulated {seconds:.2f} s, closed form {closed:.2f} s")
     assert seconds == pytest.approx(closed, rel=0.15)
-
-
-def test_no_tool_runs_longer_for_being_on_a_free_worker():
-    """Workers that are never short must change nothing."""
-    tools = {"mean_s": 3.0, "sigma": 0.5}
-    free = make_task(turns=4, tools=Tools(**tools, on_workers=False))
-    shared = make_task(turns=4, tools=Tools(**tools))
-    ends = []
-    for task in (free, shared):
-        world = make_world(task, env_workers=10_000)
-        ends.append(
-            run_world(world, FixedPlacement(hold(world, "rl", rollout=[1, 1], train=[1])), seed=3)
-            .steps[0]
-            .at_s
-        )
-    assert ends[0] == pytest.approx(ends[1], rel=1e-9)
