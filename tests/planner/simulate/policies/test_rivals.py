@@ -42,9 +42,9 @@ def test_rule_based_scales_after_three_looks_in_a_row():
 def test_libras_rule_looks_every_ten_steps_and_asks_fifteen_seconds_of_a_step(scale, changes):
     """Training that grows with the square of lengths wants GPUs; milliseconds do not pay for a change."""
     decode = msgspec.structs.replace(
-        DECODE, fixed_s=1e-3 * scale, per_sequence_s=0.01 * scale, per_token_s=0.0
+        DECODE, fixed_s=1e-3 * scale, per_sequence_s=0.05 * scale, per_token_s=0.0
     )
-    train = msgspec.structs.replace(TRAIN, per_token_s=4e-3 * scale, per_square_s=4e-6 * scale)
+    train = msgspec.structs.replace(TRAIN, per_token_s=1e-3 * scale, per_square_s=1e-5 * scale)
     costs = msgspec.structs.replace(COSTS, decode=(decode,), train=train)
     world, policy = make_world(make_task(**{**STREAMING, "costs": costs}), gpus=16), LibraRule()
     first = policy.decide(make_view(world, make_seen()))
