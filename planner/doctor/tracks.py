@@ -22,7 +22,7 @@ __all__ = [
     "QueueTrack",
     "RoleTrack",
     "Spell",
-    "largest",
+    "largest_known",
     "spells",
     "weighted_mean",
 ]
@@ -169,7 +169,7 @@ def weighted_mean(values: Floats, weights: Floats) -> float | None:
     return float((values * weights)[known].sum()) / weight if weight > 0 else None
 
 
-def largest(values: Floats) -> float | None:
-    """Return the largest known value, None where none is known."""
+def largest_known(values: Floats) -> float | None:
+    """Return the largest_known known value, None where none is known."""
     known = values[~np.isnan(values)]
     return float(known.max()) if len(known) else None

@@ -18,7 +18,7 @@ from libra_plan.planner.doctor.finding import (
     unknown,
 )
 from libra_plan.planner.doctor.settings import Thresholds
-from libra_plan.planner.doctor.tracks import Floats, HostTrack, Spell, largest, weighted_mean
+from libra_plan.planner.doctor.tracks import Floats, HostTrack, Spell, largest_known, weighted_mean
 from libra_plan.planner.doctor.trends import growth
 
 __all__ = ["host_cpu", "host_memory"]
@@ -98,7 +98,7 @@ def host_memory(evidence: Evidence, limits: Thresholds) -> Iterator[Finding]:
 
 def _full_in_s(host: HostTrack, limits: Thresholds) -> float | None:
     """Return the seconds until nothing is free, if memory grows and that is not too far ahead."""
-    total = largest(host.memory_total_mib)
+    total = largest_known(host.memory_total_mib)
     if not total:
         return None
     trend = growth(host.start_s, total - host.memory_free_mib, limits, limits.growth_share * total)

@@ -11,7 +11,7 @@ import numpy as np
 from libra_plan.planner.doctor.evidence import Evidence
 from libra_plan.planner.doctor.finding import Finding, Level, Need, duration, finder, finding, unknown
 from libra_plan.planner.doctor.settings import Thresholds
-from libra_plan.planner.doctor.tracks import Floats, GpuTrack, RoleTrack, Spell, largest
+from libra_plan.planner.doctor.tracks import Floats, GpuTrack, RoleTrack, Spell, largest_known
 from libra_plan.planner.doctor.trends import growth
 from libra_plan.profiles.units import MIB_PER_GIB
 
@@ -102,7 +102,7 @@ def _ahead(name: str, grows: _Growth, when: Spell, limits: Thresholds, whose: di
 
 
 def _of_gpu(gpu: GpuTrack, limits: Thresholds) -> _Growth | None:
-    limit, peak = largest(gpu.limit_mib), largest(gpu.used_mib)
+    limit, peak = largest_known(gpu.limit_mib), largest_known(gpu.used_mib)
     if limit is None or peak is None:
         return None
     return _growth("its memory", gpu.start_s, gpu.used_mib, limit, limits) or _growth(
@@ -112,7 +112,9 @@ def _of_gpu(gpu: GpuTrack, limits: Thresholds) -> _Growth | None:
 
 def _of_role(evidence: Evidence, track: RoleTrack, limits: Thresholds) -> _Growth | None:
     """Look at what a role's allocator reserved, against the smallest of its GPUs."""
-    known = [limit for gpu in evidence.gpus_of(track.task, track.role) if (limit := largest(gpu.limit_mib))]
+    known = [
+        limit for gpu in evidence.gpus_of(track.task, track.role) if (limit := largest_known(gpu.limit_mib))
+    ]
     if not known:
         return None
     return _growth("what its allocator reserves", track.start_s, track.reserved_mib, min(known), limits)
