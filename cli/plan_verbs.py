@@ -92,7 +92,7 @@ class _Asked:
     def plan(self, **more: Any) -> lp.Plan:
         """Solve, with further arguments of `libra_plan.solve`."""
         return interruptible(
-            lambda watch: lp.solve(
+            lambda interrupter: lp.solve(
                 self.profiles,
                 gpus=self.gpus,
                 gpus_per_node=self.gpus_per_node,
@@ -104,7 +104,7 @@ class _Asked:
                 running=self.running,
                 allow_prior=self.allow_prior,
                 ahead_steps=self.ahead_steps,
-                watch=watch,
+                interrupter=interrupter,
                 notes=render.note,
                 **self.search,
                 **more,

@@ -24,13 +24,13 @@ def interruptible(solve: Callable[[lp.Interrupter], lp.Plan]) -> lp.Plan:
 
     The first Ctrl-C ends the search, and the best plan so far is the answer; the second leaves.
     """
-    watch = lp.Interrupter()
+    interrupter = lp.Interrupter()
     plans: list[lp.Plan] = []
     faults: list[BaseException] = []
 
     def work() -> None:
         try:
-            plans.append(solve(watch))
+            plans.append(solve(interrupter))
         except BaseException as fault:  # handed to the main thread, which raises it
             faults.append(fault)
 
@@ -42,10 +42,10 @@ def interruptible(solve: Callable[[lp.Interrupter], lp.Plan]) -> lp.Plan:
             while thread.is_alive():
                 thread.join(_POLL_S)
                 if pressed:
-                    watch.stop()  # again and again: a solver that was just starting has not heard it
+                    interrupter.stop()  # again and again: a solver that was just starting has not heard it
                 if len(pressed) > 1:
                     raise Interrupted
-                line.show(watch, time.monotonic())
+                line.show(interrupter, time.monotonic())
         finally:
             line.clear()
     if faults and pressed and isinstance(faults[0], lp.TimeLimitError):
@@ -77,11 +77,11 @@ class _ProgressLine:
         self._begun, self._width = begun, 0
         self._terminal = sys.stderr.isatty()
 
-    def show(self, watch: lp.Interrupter, now: float) -> None:
+    def show(self, interrupter: lp.Interrupter, now: float) -> None:
         """Write what is known over what was written before."""
         if not self._terminal or now - self._begun < _FIRST_LINE_S:
             return
-        text = f"solving {now - self._begun:.0f} s{_known(watch)}"
+        text = f"solving {now - self._begun:.0f} s{_known(interrupter)}"
         text = text[: shutil.get_terminal_size().columns - 1]  # a line that wraps cannot be written over
         sys.stderr.write("\r" + text.ljust(self._width))
         sys.stderr.flush()
@@ -94,8 +94,8 @@ class _ProgressLine:
             sys.stderr.flush()
 
 
-def _known(watch: lp.Interrupter) -> str:
-    last = watch.last
+def _known(interrupter: lp.Interrupter) -> str:
+    last = interrupter.last
     if last is None:
         return ""
     known = (("objective", last.objective), ("bound", last.bound))

@@ -375,7 +375,7 @@ class Plan:
         Returns
         -------
         dict[str, Any]
-            `running`, `queued`, `certificate` and `joint`.
+            `running`, `queued`, `certificate`, `joint` and `proven_by`.
 
         Raises
         ------

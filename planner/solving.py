@@ -55,7 +55,7 @@ def solve(
     deterministic: bool = False,
     out: str | Path | None = None,
     name: str = "libra-plan",
-    watch: Interrupter | None = None,
+    interrupter: Interrupter | None = None,
     notes: Notes = log_note,
 ) -> Plan:
     """Plan a workload on a cluster, and verify the plan.
@@ -81,7 +81,7 @@ corrections, switch_costs, seed, notes
         `running` names another one, and corrections and costs of moves are looked for there.
     name
         The name of the plan in the manifest.
-    watch
+    interrupter
         Shows another thread how far the search is, and lets it end the search early.
 
     Returns
@@ -129,7 +129,7 @@ corrections, switch_costs, seed, notes
             switch_costs=switch_cost_files(switch_costs, running, out),
             notes=notes,
         )
-    plan = search(problem, replace(params, interrupter=watch), notes=notes)
+    plan = search(problem, replace(params, interrupter=interrupter), notes=notes)
     if out is not None:
         save_plan(plan, Path(out), name=name, notes=notes)
     return plan

@@ -40,9 +40,9 @@ class Interrupter:
     Examples
     --------
     >>> import libra_plan as lp
-    >>> watch = lp.Interrupter()
-    >>> plan = lp.solve("profiles", gpus=8, watch=watch)
-    >>> watch.stopped
+    >>> interrupter = lp.Interrupter()
+    >>> plan = lp.solve("profiles", gpus=8, interrupter=interrupter)
+    >>> interrupter.stopped
     False
     """
 
