@@ -33,7 +33,6 @@ from handover_cases import Case, Placement, case
 from libra_plan.planner.launchers.manifest import Manifest
 from libra_plan.planner.runtime.apply import apply, resume
 from libra_plan.planner.runtime.journal import JOURNAL, Entry, Record, RunJournal, read_journal
-from libra_plan.planner.runtime.supervisor import Deadlines
 
 SHAPES: tuple[Placement, ...] = (
     {"a": {"actor": [0, 1], "rollout": [2]}, "b": {"actor": [3]}, "still": {"rollout": [5]}},
@@ -46,7 +45,7 @@ SHAPES: tuple[Placement, ...] = (
     },
 )
 KINDS = ("good", "good", "good", "good", "dies", "deaf")
-QUICK = Deadlines(checkpoint_s=1.0, memory_s=5.0, window_s=10.0, ready_s=20.0)
+QUICK = {"checkpoint_wait_s": 1.0, "memory_wait_s": 5.0, "start_window_s": 10.0, "ready_wait_s": 20.0}
 LONGEST_S = 1.0
 APPEND = RunJournal.append
 
@@ -86,7 +85,7 @@ class Doomed:
 
 def supervise(where: Case, manifest: Manifest | None) -> None:
     """Hand over, or go on with what is open, in the calling process."""
-    settings = where.settings(deadlines=QUICK)
+    settings = where.settings(**QUICK)
     if where.state().open:
         resume(folder=where.run, dry_run=False, settings=settings)
     elif manifest is not None:
@@ -210,7 +209,7 @@ def main() -> int:
     tally, begun = Tally(), time.monotonic()
     with tempfile.TemporaryDirectory() as folder, case(Path(folder)) as where:
         runs = where.manifest(SHAPES[0])
-        settings = where.settings(deadlines=QUICK)
+        settings = where.settings(**QUICK)
         assert apply(runs, folder=where.run, dry_run=False, settings=settings).outcome == "new"
         if chosen.each_record:
             at_each_record(where, runs, chosen.stride, tally)

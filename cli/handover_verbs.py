@@ -73,7 +73,8 @@ def _apply(
     settings = lp.HandOverSettings(
         force=force,
         allow_unknown_gpus=unknown_gpus,
-        deadlines=lp.Deadlines(checkpoint_s=checkpoint_wait, window_s=start_window),
+        checkpoint_wait_s=checkpoint_wait,
+        start_window_s=start_window,
         profiles=profiles,
         notes=render.note,
     )
@@ -95,7 +96,7 @@ def _stop(
     settings = lp.HandOverSettings(
         force=force,
         allow_unknown_gpus=True,
-        deadlines=lp.Deadlines(checkpoint_s=checkpoint_wait),
+        checkpoint_wait_s=checkpoint_wait,
         notes=render.note,
     )
     print_hand_over(lp.stop(folder, dry_run=not yes, settings=settings), form)

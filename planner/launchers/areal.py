@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 from libra_plan.planner.launchers.framework import TASK_GPUS, FrameworkEmitter, Translation, assignments
-from libra_plan.planner.launchers.manifest import Degrees, NodeEntry
+from libra_plan.planner.launchers.manifest import DegreesEntry, NodeEntry
 from libra_plan.planner.launchers.ray_cluster import RayOptions
 from libra_plan.planner.launchers.role_mapping import RoleMapping, only_degrees
 from libra_plan.planner.launchers.shell import hydra_text
@@ -77,6 +77,6 @@ class Areal(FrameworkEmitter[ArealOptions]):
 EMITTER = Areal("areal", ("1.0.4",), TASK_GPUS, ArealOptions())
 
 
-def _dimensions(layout: Degrees) -> str:
+def _dimensions(layout: DegreesEntry) -> str:
     degrees = {"d": layout.dp, "t": layout.tp, "p": layout.pp, "c": layout.cp, "e": layout.ep}
     return "".join(f"{name}{value}" for name, value in degrees.items() if value > 1 or name == "d")

@@ -189,7 +189,8 @@ def _certificate(certificate: Certificate) -> m.ManifestCertificate:
         deterministic=certificate.deterministic,
         cost_per_hour=_said(certificate.cost_per_hour),
         budget_per_hour=_said(certificate.budget_per_hour),
-        passes=tuple(m.PassEntry(each.name, each.objective, each.bound) for each in certificate.passes) or msgspec.UNSET,
+        passes=tuple(m.PassEntry(each.name, each.objective, each.bound) for each in certificate.passes)
+        or msgspec.UNSET,
         deadlines=tuple(m.DeadlineEntry(**asdict(each)) for each in certificate.deadlines) or msgspec.UNSET,
         teams=tuple(m.TeamEntry(**asdict(each)) for each in certificate.teams) or msgspec.UNSET,
         duals=dict(certificate.duals) or msgspec.UNSET,

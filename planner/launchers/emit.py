@@ -53,7 +53,29 @@ class LauncherEntry:
 
 
 def launchers(name: str | None = None) -> dict[str, LauncherEntry]:
-    """List one launcher, or all by name."""
+    """List launchers with what they can express.
+
+    Parameters
+    ----------
+    name
+        Only this launcher; all unless given.
+
+    Returns
+    -------
+    dict of LauncherEntry
+        Versions, abilities and options of each launcher, by name.
+
+    Raises
+    ------
+    ManifestError
+        If there is no launcher of this name.
+
+    Examples
+    --------
+    >>> import libra_plan as lp
+    >>> lp.launchers("verl")["verl"].versions
+    ('0.9.1',)
+    """
     known = emitters() if name is None else {name: find_emitter(name)}
     return {
         launcher: LauncherEntry(
@@ -101,7 +123,10 @@ def emit(
 
     Examples
     --------
-    >>> libra_plan.emit("torchrun", "run/", out="scripts/").files["README.md"]  # doctest: +SKIP
+    >>> import libra_plan as lp
+    >>> manifest = lp.solve("profiles/", gpus=8).save("run/")
+    >>> sorted(lp.emit("torchrun", "run/", out="scripts/").files)[0]
+    'README.md'
     """
     emitter = configured(find_emitter(launcher), options or {})
     manifest = manifest_of_run(run)

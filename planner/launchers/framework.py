@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Final, TypeVar
 
 from libra_plan.planner.launchers.base import Ability, Emitter
-from libra_plan.planner.launchers.manifest import Degrees, Manifest, NodeEntry, TaskEntry
+from libra_plan.planner.launchers.manifest import DegreesEntry, Manifest, NodeEntry, TaskEntry
 from libra_plan.planner.launchers.ray_cluster import RayOptions, ray_files, ray_reasons
 from libra_plan.planner.launchers.role_mapping import RoleMapping, map_roles
 from libra_plan.planner.launchers.shell import HERE_LINE, exports, script, words
@@ -157,7 +157,7 @@ def assignments(values: Mapping[str, object]) -> tuple[str, ...]:
     return tuple(f"{key}={value}" for key, value in values.items())
 
 
-def megatron_degrees(layout: Degrees, home: str = "") -> dict[str, object]:
+def megatron_degrees(layout: DegreesEntry, home: str = "") -> dict[str, object]:
     """Map Megatron's names of the degrees, below `home`, to those of a layout."""
     return {f"{home}{key}": getattr(layout, name) for key, name in _MEGATRON.items()}
 

@@ -17,7 +17,7 @@ __all__ = [
     "CouplingEntry",
     "CpuShareEntry",
     "DeadlineEntry",
-    "Degrees",
+    "DegreesEntry",
     "GpuEntry",
     "JointEntry",
     "Lifecycle",
@@ -98,7 +98,7 @@ class NodeEntry(_Entry, frozen=True):
     gpus: tuple[GpuEntry, ...]
 
 
-class Degrees(_Entry, frozen=True):
+class DegreesEntry(_Entry, frozen=True):
     """Parallel degrees of a role; a replica takes tp·pp·cp GPUs and `dp` counts the replicas."""
 
     tp: Count
@@ -161,7 +161,7 @@ class RoleEntry(_Entry, frozen=True):
 
     id: Name
     kind: str
-    layout: Degrees | None
+    layout: DegreesEntry | None
     replicas: tuple[tuple[GpuRef, ...], ...]
     members: tuple[Member, ...]
     phase: Whole | None

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from msgspec import UNSET
 
 from libra_plan.planner.launchers.base import Ability, unequal_text
-from libra_plan.planner.launchers.manifest import Degrees, RoleEntry, TaskEntry
+from libra_plan.planner.launchers.manifest import DegreesEntry, RoleEntry, TaskEntry
 
 __all__ = ["Part", "RoleMapping", "colocated", "map_roles", "only_degrees"]
 
@@ -36,7 +36,7 @@ class Part:
     name: str
     where: str
     role: RoleEntry
-    layout: Degrees
+    layout: DegreesEntry
 
     @property
     def gpus(self) -> frozenset[tuple[str, int]]:

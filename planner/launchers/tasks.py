@@ -118,7 +118,7 @@ def _with_gpus(
     )
     asleep = pool.memory_mode is MemoryMode.SLEEP
     on_host_mib = option.offloaded_host_mib + (option.host_static_mib if asleep else 0.0)
-    degrees = m.Degrees(tp=layout.tp, pp=layout.pp, cp=layout.cp, ep=layout.ep, dp=len(replicas))
+    degrees = m.DegreesEntry(tp=layout.tp, pp=layout.pp, cp=layout.cp, ep=layout.ep, dp=len(replicas))
     ranks = groupby((gpu for replica in replicas for gpu in replica), key=lambda gpu: gpu.node)
     return msgspec.structs.replace(
         entry,

@@ -5,18 +5,16 @@ A dry run is the default. Only processes that carry the mark of this folder's ru
 
 from __future__ import annotations
 
-import os
 import socket
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
 from libra_plan.errors import InputError, LaunchError, few, writing
-from libra_plan.planner.launchers.agents import AgentOptions, agents_of
+from libra_plan.planner.launchers.agents import agents_of
 from libra_plan.planner.launchers.check import require_sound_manifest
 from libra_plan.planner.launchers.document import manifest_to_json
 from libra_plan.planner.launchers.manifest import Manifest, NodeEntry, Transition
@@ -26,14 +24,14 @@ from libra_plan.planner.runtime import journal as r
 from libra_plan.planner.runtime.costs import StepForecast
 from libra_plan.planner.runtime.moves import Goal
 from libra_plan.planner.runtime.processes import hear_signals, live_starts
+from libra_plan.planner.runtime.settings import RUN_FOLDER, HandOverSettings
 from libra_plan.planner.runtime.state import RunState, keep_manifest, read_kept_manifest, state_of
-from libra_plan.planner.runtime.supervisor import Deadlines, HostContext, Supervisor, boot_clock
+from libra_plan.planner.runtime.supervisor import Supervisor
 from libra_plan.profiles.durable import write_atomically
-from libra_plan.profiles.switch_costs import STORE, SwitchRecord
+from libra_plan.profiles.switch_costs import SwitchRecord
 
-__all__ = ["RUN_FOLDER", "START_AGAIN", "HandOverReport", "HandOverSettings", "apply", "resume", "stop"]
+__all__ = ["START_AGAIN", "HandOverReport", "apply", "resume", "stop"]
 
-RUN_FOLDER = Path("libra-plan-run")
 START_AGAIN = (
     "see its log; `libra-plan stop --yes`, then `libra-plan launch MANIFEST --detach --yes` start all again"
 )
@@ -52,27 +50,6 @@ _ENDINGS = {
         "`libra-plan apply --yes` finishes it, `libra-plan apply --back --yes` calls it off",
     ),
 }
-
-
-@dataclass(frozen=True)
-class HandOverSettings:
-    """How a hand-over is done.
-
-    `force` loses work: it stops without a checkpoint, and kills what outlives its grace. `profiles` is
-    a folder that the measured costs of moves are added to, beside that of the run. `notes` hears what
-    people should know while it goes on.
-    """
-
-    force: bool = False
-    check_gpus: gpus.GpuCheck = gpus.gpus_free
-    allow_unknown_gpus: bool = False
-    deadlines: Deadlines = field(default_factory=Deadlines)
-    options: AgentOptions | None = None
-    environment: Mapping[str, str] | None = None
-    profiles: Path | None = None
-    boot_clock: Callable[[], float] = boot_clock
-    utc_clock: Callable[[], float] = time.time
-    notes: Callable[[str], None] = lambda _: None
 
 
 _DEFAULT = HandOverSettings()
@@ -163,7 +140,10 @@ def apply(
 
     Examples
     --------
-    >>> libra_plan.apply("run/").steps  # doctest: +SKIP
+    >>> import libra_plan as lp
+    >>> manifest = lp.solve("profiles/", gpus=8).save("run/")
+    >>> [step.action for step in lp.apply("run/").steps]
+    ['start', 'start', 'start']
     """
     manifest = manifest_of_run(run)
     require_sound_manifest(manifest)
@@ -204,7 +184,9 @@ def stop(
 
     Examples
     --------
-    >>> libra_plan.stop(dry_run=False).require_success()  # doctest: +SKIP
+    >>> import libra_plan as lp
+    >>> lp.stop(dry_run=False).outcome
+    'new'
     """
     if not dry_run and not any((folder / name).exists() for name in (r.JOURNAL, LOCK, host.STATE_FILE)):
         return HandOverReport("", (), "new")  # nothing was ever started there, and nothing is made there
@@ -252,8 +234,10 @@ def resume(
 
     Examples
     --------
-    >>> libra_plan.resume(back=True, dry_run=False).outcome  # doctest: +SKIP
-    'old'
+    >>> import libra_plan as lp
+    >>> lp.resume(back=True)
+    Traceback (most recent call last):
+    libra_plan.errors.InputError: no hand-over is unfinished here; ...
     """
     with _opened(folder, None, dry_run, settings) as opened:
         if not opened.state.open:
@@ -299,12 +283,6 @@ class _OpenRun:
     journal: r.RunJournal | None
     settings: HandOverSettings
 
-    def __post_init__(self) -> None:
-        given = self.settings.environment
-        self.inherited = dict(os.environ if given is None else given)
-        profiles = self.settings.profiles
-        self.stores = [self.folder / STORE, *([] if profiles is None else [profiles / STORE])]
-
     def kept(self, digest: str | None) -> Manifest | None:
         """Read a manifest that was kept here."""
         return read_kept_manifest(self.folder, digest)
@@ -328,8 +306,8 @@ class _OpenRun:
             )
         arriving = {step.task for step in steps if step.action not in ("keep", "stop")}
         agents = [agent for (task, _), agent in new.agents.items() if task in arriving]
-        gpus.check_visible(here, agents, self.inherited)
-        host.check_programs(agents, self.inherited)
+        gpus.check_visible(here, agents, self.settings.inherited)
+        host.check_programs(agents, self.settings.inherited)
         gpus.check_gpus_free(
             here,
             agents,
@@ -372,27 +350,23 @@ class _OpenRun:
 
     def forecast(self, steps: tuple[Transition, ...], target: Manifest | None) -> tuple[StepForecast, ...]:
         """Forecast what steps cost, first from what was recorded in the profiles, then here."""
-        prices, starts = costs.known_prices(reversed(self.stores), self.settings.notes)
+        prices, starts = costs.known_prices(reversed(self.settings.stores(self.folder)), self.settings.notes)
         return costs.forecasts(steps, target, prices, starts)
 
     def supervisor(self, journal: r.RunJournal, here: NodeEntry, old: Goal, new: Goal) -> Supervisor:
         """Make the one that acts."""
-        settings = self.settings
-        context = HostContext(
-            self.folder, here, settings.check_gpus, settings.allow_unknown_gpus, self.inherited
-        )
-        return Supervisor(journal, context, old, new, settings.deadlines, settings.notes, settings.boot_clock)
+        return Supervisor(journal, self.folder, here, old, new, self.settings)
 
     def carry_out(self, supervisor: Supervisor, target: Manifest | None) -> HandOverReport:
         """Supervise until it is over, and keep what it cost."""
         with hear_signals(supervisor.interrupt):
             supervisor.run()
-        state, steps, node = supervisor.state, supervisor.steps, supervisor.context.node
+        state, steps, node = supervisor.state, supervisor.steps, supervisor.node
         measured: tuple[SwitchRecord, ...] = ()
         if not state.open and not supervisor.went_back:
             measured = costs.costs_of(state, steps, node, supervisor.journal.entries[-1].at)
         self.show_running(state)
-        for store in self.stores:
+        for store in self.settings.stores(self.folder):
             try:
                 costs.append_costs(store, measured)
             except OSError as problem:  # the hand-over is over, whether or not there is room for that

@@ -25,10 +25,10 @@ from libra_plan.planner.launchers.check import require_sound_manifest
 from libra_plan.planner.launchers.manifest import Manifest
 from libra_plan.planner.launchers.store import lock_folder, manifest_of_run
 from libra_plan.planner.runtime import gpus, host, processes
-from libra_plan.planner.runtime.apply import RUN_FOLDER
 from libra_plan.planner.runtime.gpus import GpuReport
 from libra_plan.planner.runtime.host import AgentState, LaunchState
 from libra_plan.planner.runtime.journal import read_journal
+from libra_plan.planner.runtime.settings import RUN_FOLDER
 from libra_plan.planner.runtime.state import state_of
 from libra_plan.profiles.wording import did_you_mean
 
@@ -167,7 +167,10 @@ def launch(
 
     Examples
     --------
-    >>> [agent.argv for agent in libra_plan.launch("run/").agents]  # doctest: +SKIP
+    >>> import libra_plan as lp
+    >>> manifest = lp.solve("profiles/", gpus=8).save("run/")
+    >>> lp.launch("run/").agents[0].task
+    'agent-7b'
     """
     manifest = manifest_of_run(run)
     require_sound_manifest(manifest)

@@ -13,10 +13,11 @@ import psutil
 from libra_plan.errors import InputError, LaunchError
 from libra_plan.planner.launchers.agents import Agent, AgentOptions, agents_of
 from libra_plan.planner.launchers.manifest import Manifest
-from libra_plan.planner.runtime.apply import RUN_FOLDER, START_AGAIN
+from libra_plan.planner.runtime.apply import START_AGAIN
 from libra_plan.planner.runtime.host import LaunchState, read_state
 from libra_plan.planner.runtime.journal import read_journal
 from libra_plan.planner.runtime.processes import START_MARK, live_starts, marked_processes, still_runs
+from libra_plan.planner.runtime.settings import RUN_FOLDER
 from libra_plan.planner.runtime.state import RunState, read_kept_manifest, state_of
 from libra_plan.planner.telemetry.nvml import Card, read_cards
 from libra_plan.profiles.counting import counted
@@ -128,7 +129,8 @@ def status(
 
     Examples
     --------
-    >>> libra_plan.status().differences  # doctest: +SKIP
+    >>> import libra_plan as lp
+    >>> lp.status().differences
     ()
     """
     folder = Path(folder)

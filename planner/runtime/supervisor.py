@@ -8,7 +8,6 @@ from __future__ import annotations
 import signal
 import socket
 import time
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,62 +17,32 @@ from libra_plan.planner.launchers.manifest import Manifest, NodeEntry, Transitio
 from libra_plan.planner.runtime import checkpoints, gpus, host, moves, processes
 from libra_plan.planner.runtime import journal as r
 from libra_plan.planner.runtime.moves import Act, Action, Goal
+from libra_plan.planner.runtime.settings import HandOverSettings
 from libra_plan.planner.runtime.state import Process, after, state_of
 
-__all__ = ["Deadlines", "HostContext", "Supervisor", "boot_clock"]
+__all__ = ["Supervisor"]
 
 _POLL_S = 0.05
 _SETTLE_S = 30.0  # far longer than a held process needs to see that its supervisor is gone
 
 
-def boot_clock() -> float:
-    """Return the seconds since the host was started: no clock step changes them, nor another process."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
-@dataclass(frozen=True)
-class Deadlines:
-    """How long each wait may last, seconds.
-
-    `checkpoint_s` (None: the task's grace) from the order to a complete checkpoint; `memory_s` for
-    the memory of GPUs whose processes are gone; a role that reports nothing counts as working after
-    `window_s`, one that reports must be warm within `ready_s`.
-    """
-
-    checkpoint_s: float | None = None
-    memory_s: float = 60.0
-    window_s: float = 30.0
-    ready_s: float = 1800.0
-
-
-@dataclass(frozen=True)
-class HostContext:
-    """Where a supervisor acts: the folder of the run, the node, its GPUs, and what roles inherit."""
-
-    folder: Path
-    node: NodeEntry
-    check_gpus: gpus.GpuCheck
-    allow_unknown_gpus: bool
-    inherited: Mapping[str, str]
-
-
 @dataclass
 class Supervisor:
-    """A hand-over in progress. `old` and `new` are the goals it leads from and to."""
+    """A hand-over in progress in the folder of a run, on one node, from the goal `old` to `new`."""
 
     journal: r.RunJournal
-    context: HostContext
+    folder: Path
+    node: NodeEntry
     old: Goal
     new: Goal
-    deadlines: Deadlines
-    tell: Callable[[str], None]
-    clock: Callable[[], float] = boot_clock
+    settings: HandOverSettings
     signals: list[int] = field(default_factory=list)
     since: dict[tuple[int, str, Act], float] = field(default_factory=dict)
     signalled: set[tuple[int, str]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.state = state_of(self.journal.entries)
+        self.tell, self.clock = self.settings.notes, self.settings.boot_clock
 
     @property
     def went_back(self) -> bool:
@@ -268,9 +237,8 @@ class Supervisor:
             self.record(r.Saved(task=task, step=found.step, save_s=found.save_s))
             self.tell(f"{task}: step {found.step} is saved")
             return True
-        limit = leaving[0].lifecycle.grace_s
-        if self.deadlines.checkpoint_s is not None:
-            limit = self.deadlines.checkpoint_s
+        limit = self.settings.checkpoint_wait_s
+        limit = leaving[0].lifecycle.grace_s if limit is None else limit
         if waited_s < limit:
             return False
         if self.state.force:
@@ -307,12 +275,10 @@ class Supervisor:
         waited_s = self.clock() - self.since.setdefault(key, self.clock())
         shared = self.state.held_by({action.step.task}, others=True)  # busy until who shares it is gone, too
         held = {gpu for one in gone for gpu in one.gpus} - shared
-        entries = tuple(
-            gpu for gpu in self.context.node.gpus if f"{self.context.node.id}:{gpu.index}" in held
-        )
-        reports = self.context.check_gpus(self.context.node.id, entries) if entries else ()
+        entries = tuple(gpu for gpu in self.node.gpus if f"{self.node.id}:{gpu.index}" in held)
+        reports = self.settings.check_gpus(self.node.id, entries) if entries else ()
         busy = [report for report in reports if report.state is gpus.GpuUse.BUSY]
-        if busy and waited_s < self.deadlines.memory_s:
+        if busy and waited_s < self.settings.memory_wait_s:
             return False
         if busy:
             reason = "; ".join(map(str, busy))
@@ -349,27 +315,27 @@ class Supervisor:
         """Refuse to start where a GPU, a port or a program is not to be had."""
         partners = self.goal.partners(task)
         held = self.state.held_by(partners, others=True)
-        taken = sorted(held & {f"{self.context.node.id}:{gpu}" for agent in agents for gpu in agent.gpus})
+        taken = sorted(held & {f"{self.node.id}:{gpu}" for agent in agents for gpu in agent.gpus})
         if taken:
             raise LaunchError("GPUs are still held by another task", got=", ".join(taken))
-        host.check_programs(agents, self.context.inherited)
+        host.check_programs(agents, self.settings.inherited)
         host.check_ports_free(agents)
         gpus.check_gpus_free(
-            self.context.node,
+            self.node,
             agents,
-            self.context.check_gpus,
-            allow_unknown=self.context.allow_unknown_gpus,
+            self.settings.check_gpus,
+            allow_unknown=self.settings.allow_unknown_gpus,
             held=self.state.held_by(partners - {task}),
         )
 
     def start_role(self, agent: Agent) -> None:
         """Start one role: on record before it exists, and released when its process is on record."""
-        intent = self.goal.intent_of(agent, self.context.folder, self.state.starts + 1)
+        intent = self.goal.intent_of(agent, self.folder, self.state.starts + 1)
         folder = self.state.working_folder
         self.record(intent)
         try:
             waiting = processes.start_role(
-                agent, intent, self.state.launch_id, folder, self.context.inherited
+                agent, intent, self.state.launch_id, folder, self.settings.inherited
             )
         except (OSError, ValueError) as problem:  # ValueError: a word that no process can be given
             self.record(r.Never(start=intent.start))
@@ -396,10 +362,10 @@ class Supervisor:
             return self.fail(action, f"it ended as soon as it was started: {names}")
         reports = [checkpoints.marks_of(Path(one.progress)) for one in arriving if one.start in live]
         cold = any(marks and "warm" not in marks for marks in reports)
-        if cold and waited_s >= self.deadlines.ready_s:
-            return self.fail(action, f"not warm within {self.deadlines.ready_s:g} s")
+        if cold and waited_s >= self.settings.ready_wait_s:
+            return self.fail(action, f"not warm within {self.settings.ready_wait_s:g} s")
         silent = not all(reports)
-        if cold or (silent and waited_s < self.deadlines.window_s):
+        if cold or (silent and waited_s < self.settings.start_window_s):
             return False
         self.record(r.Through(step=action.step.id))
         return True

@@ -101,10 +101,31 @@ def _required(directory: str | os.PathLike[str] | None) -> Path:
 
 
 def checkpoint_requested(directory: str | os.PathLike[str] | None = None) -> Request | None:
-    """Return the request that this process has not answered yet; None when there is none.
+    """Return the request that this process has not answered yet.
 
     A request to another generation is not for this process. Reading a file that is mostly absent,
     it may be called after every step.
+
+    Parameters
+    ----------
+    directory
+        Folder of the task's checkpoints; LIBRA_PLAN_CHECKPOINT_DIR unless given.
+
+    Returns
+    -------
+    Request or None
+        None when there is none, or no folder is known.
+
+    Raises
+    ------
+    OSError
+        If the progress of the role cannot be reported.
+
+    Examples
+    --------
+    >>> import libra_plan
+    >>> libra_plan.checkpoint_requested("checkpoints") is None
+    True
     """
     folder = _folder(directory)
     if folder is None:
@@ -119,7 +140,31 @@ def checkpoint_requested(directory: str | os.PathLike[str] | None = None) -> Req
 
 
 def step_folder(step: int, directory: str | os.PathLike[str] | None = None) -> Path:
-    """Make the folder for the files of a step's checkpoint, and note that saving begins."""
+    """Make the folder for the files of a step's checkpoint, and note that saving begins.
+
+    Parameters
+    ----------
+    step
+        Number of the step.
+    directory
+        Folder of the task's checkpoints; LIBRA_PLAN_CHECKPOINT_DIR unless given.
+
+    Returns
+    -------
+    Path
+        The folder.
+
+    Raises
+    ------
+    RuntimeError
+        If no folder of checkpoints is known.
+
+    Examples
+    --------
+    >>> import libra_plan
+    >>> libra_plan.step_folder(42, "checkpoints").name
+    'step-000000042'
+    """
     folder = _required(directory) / f"step-{step:09d}"
     folder.mkdir(parents=True, exist_ok=True)
     _own.saving_since_s = time.monotonic()
@@ -133,10 +178,41 @@ def save_complete(
     *,
     world_size: int | None = None,
 ) -> Path:
-    """Declare a step's checkpoint complete, and the pending request answered; return its folder.
+    """Declare a step's checkpoint complete, and the pending request answered.
 
-    `files` are paths below the step's folder, whole and closed. They are forced to disk before
-    `complete.json` names them. `world_size` is WORLD_SIZE unless given.
+    The files are forced to disk before `complete.json` names them.
+
+    Parameters
+    ----------
+    step
+        Number of the step.
+    files
+        Paths below the step's folder, whole and closed.
+    directory
+        Folder of the task's checkpoints; LIBRA_PLAN_CHECKPOINT_DIR unless given.
+    world_size
+        Number of ranks that the checkpoint is of; WORLD_SIZE unless given.
+
+    Returns
+    -------
+    Path
+        The step's folder.
+
+    Raises
+    ------
+    RuntimeError
+        If no folder of checkpoints is known.
+    OSError
+        If a file is not there or cannot be forced to disk.
+
+    Examples
+    --------
+    >>> import libra_plan
+    >>> folder = libra_plan.step_folder(42, "checkpoints")
+    >>> (folder / "model.pt").write_bytes(b"weights")
+    7
+    >>> libra_plan.save_complete(42, ["model.pt"], "checkpoints") == folder
+    True
     """
     folder = _required(directory) / f"step-{step:09d}"
     entries = []
@@ -167,6 +243,23 @@ def await_release(directory: str | os.PathLike[str] | None = None, *, poll_s: fl
     """Wait after an answered request until it is withdrawn: the move was called off, so go on.
 
     Normally the stop signal ends the process here. Ending with status 0 instead is allowed, too.
+
+    Parameters
+    ----------
+    directory
+        Folder of the task's checkpoints; LIBRA_PLAN_CHECKPOINT_DIR unless given.
+    poll_s
+        Seconds between looks.
+
+    Raises
+    ------
+    RuntimeError
+        If no folder of checkpoints is known.
+
+    Examples
+    --------
+    >>> import libra_plan
+    >>> libra_plan.await_release("checkpoints")
     """
     folder = _required(directory)
     while _own.answered is not None:
@@ -177,7 +270,29 @@ def await_release(directory: str | os.PathLike[str] | None = None, *, poll_s: fl
 
 
 def latest_complete(directory: str | os.PathLike[str] | None = None) -> Complete | None:
-    """Find the newest complete checkpoint; unfinished and damaged ones do not count."""
+    """Find the newest complete checkpoint; unfinished and damaged ones do not count.
+
+    Parameters
+    ----------
+    directory
+        Folder of the task's checkpoints; LIBRA_PLAN_CHECKPOINT_DIR unless given.
+
+    Returns
+    -------
+    Complete or None
+        None when there is none, or no folder is known.
+
+    Raises
+    ------
+    OSError
+        If the folder cannot be listed.
+
+    Examples
+    --------
+    >>> import libra_plan
+    >>> libra_plan.latest_complete("checkpoints") is None
+    True
+    """
     folder = _folder(directory)
     if folder is None or not folder.is_dir():
         return None
@@ -193,6 +308,23 @@ def report(mark: str) -> None:
 
     From these it knows how long starting, loading and warming up take. Only rank 0 reports, each
     mark once, and only where a supervisor listens.
+
+    Parameters
+    ----------
+    mark
+        `loading`, `loaded` or `warm`.
+
+    Raises
+    ------
+    ValueError
+        If the mark is none of these.
+    OSError
+        If the file of the supervisor cannot be written to.
+
+    Examples
+    --------
+    >>> import libra_plan
+    >>> libra_plan.report("loading")
     """
     if mark not in _MARKS:
         raise ValueError(f"unknown mark {mark!r}; allowed: {', '.join(_MARKS)}")

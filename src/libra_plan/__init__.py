@@ -40,10 +40,10 @@ if TYPE_CHECKING:
     from libra_plan.planner.optimize.interrupter import Interrupter
     from libra_plan.planner.plan import Plan
     from libra_plan.planner.problem import Problem
-    from libra_plan.planner.runtime.apply import HandOverSettings, apply, resume, stop
+    from libra_plan.planner.runtime.apply import apply, resume, stop
     from libra_plan.planner.runtime.launch import launch
+    from libra_plan.planner.runtime.settings import HandOverSettings
     from libra_plan.planner.runtime.status import status
-    from libra_plan.planner.runtime.supervisor import Deadlines
     from libra_plan.planner.runtime.worker import (
         await_release,
         checkpoint_requested,
@@ -67,7 +67,6 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "Deadlines",
     "FittedWorld",
     "HandOverSettings",
     "InputError",
@@ -130,9 +129,8 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Deadlines": "planner.runtime.supervisor",
     "FittedWorld": "planner.simulate.fit.fit",
-    "HandOverSettings": "planner.runtime.apply",
+    "HandOverSettings": "planner.runtime.settings",
     "InputError": "errors",
     "Interrupter": "planner.optimize.interrupter",
     "LaunchError": "errors",

@@ -21,12 +21,12 @@ from libra_plan.planner.launchers.agents import AgentOptions
 from libra_plan.planner.launchers.build import build_manifest
 from libra_plan.planner.launchers.manifest import GpuEntry, Manifest
 from libra_plan.planner.runtime import processes
-from libra_plan.planner.runtime.apply import HandOverReport, HandOverSettings, apply
+from libra_plan.planner.runtime.apply import HandOverReport, apply
 from libra_plan.planner.runtime.gpus import GpuReport, GpuUse
 from libra_plan.planner.runtime.journal import read_journal
 from libra_plan.planner.runtime.processes import START_MARK, live_starts
+from libra_plan.planner.runtime.settings import HandOverSettings
 from libra_plan.planner.runtime.state import RunState, state_of
-from libra_plan.planner.runtime.supervisor import Deadlines
 from libra_plan.planner.runtime.worker import latest_complete
 from libra_plan.profiles.schema import LifecycleSpec
 
@@ -113,7 +113,10 @@ class Case:
         sources = str(Path(libra_plan.__file__).resolve().parent.parent)
         chosen: dict[str, object] = {
             "check_gpus": self.check_gpus,
-            "deadlines": Deadlines(checkpoint_s=60.0, memory_s=60.0, window_s=60.0, ready_s=90.0),
+            "checkpoint_wait_s": 60.0,
+            "memory_wait_s": 60.0,
+            "start_window_s": 60.0,
+            "ready_wait_s": 90.0,
             "options": OPTIONS,
             "environment": {**kept, "PYTHONPATH": sources},
             **more,

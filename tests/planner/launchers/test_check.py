@@ -37,7 +37,7 @@ def member(node, *gpus, port=24000):
 
 
 def degrees(**changes):
-    return m.Degrees(**{"tp": 2, "pp": 1, "cp": 1, "ep": 1, "dp": 1, **changes})
+    return m.DegreesEntry(**{"tp": 2, "pp": 1, "cp": 1, "ep": 1, "dp": 1, **changes})
 
 
 SINGLE, TWO, SHARED = plans.single_node(), plans.two_nodes(), plans.colocated()

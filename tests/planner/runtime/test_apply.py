@@ -20,7 +20,6 @@ from libra_plan.planner.runtime import journal as r
 from libra_plan.planner.runtime.apply import apply, resume, stop
 from libra_plan.planner.runtime.gpus import GpuReport, GpuUse
 from libra_plan.planner.runtime.journal import read_journal
-from libra_plan.planner.runtime.supervisor import Deadlines
 from libra_plan.planner.runtime.worker import latest_complete
 from libra_plan.profiles.switch_costs import STORE, read_switch_costs
 
@@ -141,7 +140,7 @@ def test_a_task_that_does_not_save_is_not_stopped(lab):
     pids = [one.pid for one in lab.state().processes]
     (lab.folder / "deaf").touch()
     new = lab.manifest({"a": {"actor": [2]}, "b": {"actor": [1]}}, old)
-    report = move(lab, new, deadlines=Deadlines(checkpoint_s=0.4, window_s=60.0))
+    report = move(lab, new, checkpoint_wait_s=0.4, start_window_s=60.0)
     assert report.outcome == "old"
     assert "no newer complete checkpoint" in report.reason
     assert [one.pid for one in lab.state().processes] == pids
@@ -172,7 +171,7 @@ def test_without_an_answer_force_stops_it_all_the_same(lab):
     old = begin(lab, {"a": {"actor": [0]}})
     (lab.folder / "deaf").touch()
     new = lab.manifest({"a": {"actor": [1]}}, old)
-    report = move(lab, new, force=True, deadlines=Deadlines(checkpoint_s=0.1, window_s=60.0, ready_s=90.0))
+    report = move(lab, new, force=True, checkpoint_wait_s=0.1, start_window_s=60.0, ready_wait_s=90.0)
     assert report.outcome == "new"
     assert lab.runs(new) == []
 
@@ -268,8 +267,8 @@ def test_a_gpu_whose_memory_does_not_return_gets_no_new_role(lab):
     old = begin(lab, {"a": {"actor": [0]}})
     new = lab.manifest({"a": {"actor": [1]}}, old)
     leaks.set()
-    waits = Deadlines(checkpoint_s=60.0, memory_s=0.2, window_s=60.0, ready_s=90.0)
-    report = move(lab, new, check_gpus=check, deadlines=waits)
+    waits = {"checkpoint_wait_s": 60.0, "memory_wait_s": 0.2, "start_window_s": 60.0, "ready_wait_s": 90.0}
+    report = move(lab, new, check_gpus=check, **waits)
     assert report.outcome == "stuck"
     assert "the memory does not return: GPU n0:0 busy (115 GiB in use)" in report.reason
     assert processes.marked_processes(lab.state().launch_id) == []

@@ -22,7 +22,6 @@ from libra_plan.planner.runtime.apply import apply, resume, stop
 from libra_plan.planner.runtime.checkpoints import marks_of
 from libra_plan.planner.runtime.launch import launch
 from libra_plan.planner.runtime.processes import START_MARK
-from libra_plan.planner.runtime.supervisor import Deadlines
 from libra_plan.profiles.switch_costs import STORE
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -148,7 +147,7 @@ def test_a_request_that_cannot_be_written_calls_the_hand_over_off(lab):
     (lab.folder / "checkpoints" / "a" / "request.json").mkdir(parents=True)
     asked = [Path(one.progress) for one in lab.state().processes]
     wait_for(lambda: all("polls" in marks_of(path) for path in asked))
-    report = move(lab, lab.manifest(NEW, old), deadlines=Deadlines(checkpoint_s=0.2, window_s=60.0))
+    report = move(lab, lab.manifest(NEW, old), checkpoint_wait_s=0.2, start_window_s=60.0)
     assert report.outcome == "old"
     assert "it could not be asked: Is a directory" in report.reason
     assert lab.faults() == []
