@@ -17,7 +17,7 @@ import msgspec
 
 from libra_plan.models.topology import GpuId
 from libra_plan.planner.plan import Plan
-from libra_plan.planner.runtime.supervisor import boot_clock
+from libra_plan.planner.runtime.settings import boot_clock
 from libra_plan.planner.telemetry.observations import BatchStep, Event, Moment
 
 __all__ = [
