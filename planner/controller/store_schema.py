@@ -138,7 +138,7 @@ def migrate(engine: sa.Engine) -> None:
 
 
 def open_engine(where: Path | str, *, create: bool = True) -> sa.Engine:
-    """open a file or a URL such as `postgresql+psycopg://host/name`; refuse what is damaged or not ours."""
+    """Open a file or a URL such as `postgresql+psycopg://host/name`; refuse what is damaged or not ours."""
     if isinstance(where, str):
         return _by_url(where)
     if not where.exists():

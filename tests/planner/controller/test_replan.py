@@ -20,10 +20,7 @@ from libra_plan.planner.controller.history import derive_again
 from libra_plan.planner.controller.hysteresis import ReplanPolicy, RulePolicy, SafetyPolicy, StayPolicy
 from libra_plan.planner.controller.job_queue import (
     TaskRequest,
-    change_task,
     paused_tasks,
-    read_requests,
-    waits_of,
 )
 from libra_plan.planner.controller.snapshot import LoopInputs
 from libra_plan.planner.controller.state import LoopState
@@ -220,29 +217,6 @@ def test_without_a_plan_there_is_nothing_to_look_after(tmp_path: Path, store: St
     site.folder.mkdir()
     with pytest.raises(ManifestError, match="solve"):
         site.look(store)
-
-
-def test_a_pause_and_a_resume_go_through_the_queue(site: Site, store: StateStore) -> None:
-    """What users ask of tasks is acted on at the next look, and how long a task waits is known."""
-    site.problem = replace(site.problem, tasks=(scaling("a", 100.0, 0.5, 8), scaling("b", 100.0, 0.5, 8)))
-    change_task(site.folder, "a", "pause", reason="maintenance")
-    assert paused_tasks(read_requests(store)) == {"a"}
-    report = site.look(store)
-    assert ("a", "pause") in [(move.task, move.action) for move in report.decision.moves]
-    site.look(store)
-    assert waits_of(store.state())["a"] >= 60.0
-    change_task(site.folder, "a", "resume")
-    moved = site.look(store).decision.moves
-    assert ("a", "start") in [(move.task, move.action) for move in moved]
-
-
-def test_a_slip_in_a_tasks_name_is_told(site: Site, store: StateStore) -> None:
-    """Pausing a task that nobody knows would otherwise do nothing, silently."""
-    from libra_plan.errors import InputError
-
-    with pytest.raises(InputError, match="no such task"):
-        change_task(site.folder, "aa", "pause")
-    change_task(site.folder, "a", "pause")
 
 
 def test_the_best_plan_is_kept_by_the_runner(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ import pytest
 from loops import Loop, at, running_best, scaling, slower, well, world
 
 from libra_plan.errors import StateError
-from libra_plan.planner.controller import store_schema
 from libra_plan.planner.controller.history import derive_again
 from libra_plan.planner.controller.hysteresis import ReplanPolicy, RetentionPolicy
 from libra_plan.planner.controller.job_queue import read_requests
@@ -124,56 +123,6 @@ def test_rows_that_say_nothing_are_damage(tmp_path: Path, harm: str) -> None:
     connection.close()
     with pytest.raises(StateError, match="damaged"):
         read_all(path)
-
-
-def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
-    """A093: an unknown version stops; it is not read as if it were known."""
-    path = tmp_path / "replan.db"
-    StateStore.open(path).close()
-    with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE libra_plan_meta SET value = '99' WHERE name = 'schema'")
-    connection.close()
-    with pytest.raises(StateError, match="newer version"):
-        StateStore.open(path)
-
-
-def test_an_older_schema_is_migrated(tmp_path: Path) -> None:
-    """A record of the first version gets the tables of the second, and keeps its looks."""
-    path = tmp_path / "replan.db"
-    recorded(path, 2).close()
-    with sqlite3.connect(path) as connection:
-        for table in ("tasks", "task_log", "outcomes"):
-            connection.execute(f"DROP TABLE {table}")
-        connection.execute("UPDATE libra_plan_meta SET value = '1' WHERE name = 'schema'")
-    connection.close()
-    store = StateStore.open(path)
-    assert len(store.looks()) == 2
-    with store.begin() as connection:
-        assert connection.execute(store_schema.meta.select()).all() == [("schema", "2")]
-        assert connection.execute(store_schema.outcomes.select()).all() == []
-
-
-def test_somebody_elses_database_is_refused(tmp_path: Path) -> None:
-    """A path by mistake must not get our tables."""
-    path = tmp_path / "other.db"
-    with sqlite3.connect(path) as connection:
-        connection.execute("CREATE TABLE theirs (x)")
-    connection.close()
-    with pytest.raises(StateError, match="not libra-plan's"):
-        StateStore.open(path)
-
-
-def test_it_is_not_made_where_it_is_only_read(tmp_path: Path) -> None:
-    """`history` of a folder without looks says so and leaves nothing behind."""
-    with pytest.raises(StateError, match="no state yet"):
-        StateStore.open(tmp_path / "replan.db", create=False)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_killed_creation_is_begun_anew(tmp_path: Path) -> None:
-    """What a killed run left half made beside the file is not taken for it."""
-    (tmp_path / ".replan.db.new").write_bytes(b"half")
-    assert StateStore.open(tmp_path / "replan.db").state() == LoopState()
 
 
 def test_old_looks_are_dropped_and_the_rest_can_be_replayed(tmp_path: Path) -> None:
