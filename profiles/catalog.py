@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from importlib import resources
 from pathlib import Path
 from typing import TypeVar
 
@@ -84,7 +83,7 @@ class ProfilesFolder:
 
 def shipped_folder() -> Path:
     """Return the folder of the profiles that come with the package."""
-    return Path(str(resources.files("libra_plan.profiles")))
+    return Path(__file__).parent
 
 
 def user_folder(environment: Mapping[str, str] | None = None) -> Path:

@@ -66,7 +66,7 @@ def import_profile(
     replace: bool = False,
     **facts: str | float | Mapping[str, object],
 ) -> ImportReport:
-    """Turn benchmark results or training logs into profiles: a folder per role or stack found.
+    r"""Turn benchmark results or training logs into profiles: a folder per role or stack found.
 
     Rows that cannot be true are kept out, and listed in the report and in `quarantined.csv` of their
     folder.
@@ -100,10 +100,16 @@ def import_profile(
     Examples
     --------
     >>> import libra_plan as lp
+    >>> from pathlib import Path
+    >>> rows = [f"{n},{m},{20 + 0.03 * n * m}" for n in (1, 4, 16) for m in (512, 2048, 8192)]
+    >>> _ = Path("table.csv").write_text("\n".join(["batch,length,latency", *rows]))
     >>> report = lp.import_profile(
-    ...     "vllm-serve", "results/", "profiles/", gpu_class="h200_sxm", model="qwen2.5-7b",
-    ...     precision="bf16", framework_version="0.12.0", tp=1,
-    ... )  # doctest: +SKIP
+    ...     "csv", "table.csv", "mine", phase="score", gpu_class="h200_sxm", model="qwen2.5-7b",
+    ...     precision="bf16", framework="trtllm", framework_version="1.0", tp=1,
+    ...     columns={"batch_sequences": "batch", "seq_len_tokens": "length", "time_s": "latency:ms"},
+    ... )
+    >>> report.kept
+    {'h200_sxm-qwen2.5-7b-trtllm-score': 9}
     """
     found = _find_format(format)
     given = facts_from_flags({name: _as_flag(value) for name, value in facts.items()})
