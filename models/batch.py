@@ -142,12 +142,41 @@ def recommend_batch(
     limit_mib: float,
     most_useful: int | None = None,
 ) -> BatchAdvice:
-    """Recommend the size for the next window.
+    """Recommend the size of a batch for the next window.
 
-    `need_mib` gives the upper bound of the memory a size needs, `limit_mib` what there is: both per
-    GPU, over the rank where they are tightest. A size that no longer fits is left at once, for the
-    largest below it that does; a larger one is taken a step at a time, and not above
-    `most_useful` (sequences that wait). Raises RefusedError when not even the smallest fits.
+    A size that no longer fits is left at once, for the largest below it that does; a larger one is taken
+    a step at a time, after room for it in several windows.
+
+    Parameters
+    ----------
+    state
+        Where the batch stands, from `training_batch`, `token_batch`, `rollout_batch` or the last advice.
+    need_mib
+        The upper bound of the memory that a size needs, MiB per GPU, over the rank where it is tightest.
+    limit_mib
+        The memory there is, likewise.
+    most_useful
+        Sequences that wait: a larger size would have nothing to do.
+
+    Returns
+    -------
+    BatchAdvice
+        The size, why it changed or did not, and the state to go on with.
+
+    Raises
+    ------
+    RefusedError
+        If not even the smallest size fits.
+    InputError
+        If `limit_mib` is not above 0.
+
+    Examples
+    --------
+    >>> import libra_plan as lp
+    >>> from libra_plan.models.batch import training_batch
+    >>> state = training_batch(samples_per_rank=64, micro_batch_sequences=8)
+    >>> lp.recommend_batch(state, need_mib=lambda size: 1000.0 * size, limit_mib=5000.0).size
+    4
     """
     if not limit_mib > 0:
         raise InputError("memory that is free is a number above 0", got=f"limit_mib={limit_mib}")

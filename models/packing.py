@@ -114,7 +114,33 @@ class Bins:
 
 
 def fill_bins(lengths: Sequence[int], capacity_tokens: int) -> Bins:
-    """Pack lengths so that no bin holds more than `capacity_tokens`; exactly up to 24 sequences."""
+    """Pack sequences into few bins of a token capacity.
+
+    Exactly up to 24 sequences; beyond that by best fit, longest first, with a bound on how few there can be.
+
+    Parameters
+    ----------
+    lengths
+        Lengths of the sequences, tokens.
+    capacity_tokens
+        The most tokens of a bin.
+
+    Returns
+    -------
+    Bins
+        The lengths in each bin, and a number of bins that no packing goes below.
+
+    Raises
+    ------
+    RefusedError
+        If a length or the capacity is below 1, or a sequence is longer than a bin.
+
+    Examples
+    --------
+    >>> import libra_plan as lp
+    >>> lp.fill_bins([7, 5, 3, 1], 8).groups
+    ((7, 1), (5, 3))
+    """
     if any(length < 1 for length in lengths) or capacity_tokens < 1:
         raise RefusedError(
             "lengths and capacity are whole numbers of tokens",

@@ -1,11 +1,4 @@
-"""Where prices come from, and why some options have none.
-
-Which replica counts are worth a price.
-
-What all kinds of stage have in common: a profile that times them, and a price per replica count.
-
-One layout of a role on a GPU class: its memory, its state, and options for every replica count.
-"""
+"""The options of one layout of a role: memory, state, and which replica counts are priced."""
 
 from __future__ import annotations
 
@@ -33,17 +26,17 @@ from libra_plan.models.pricing.work import TaskWork
 from libra_plan.models.quantities import Estimate
 from libra_plan.models.stage_option import StageOption
 from libra_plan.models.topology import Cluster, on_seat, whole_class
-from libra_plan.profiles import hardware
 from libra_plan.profiles.catalog import LoadedProfile
+from libra_plan.profiles.hardware import gpu_class
 from libra_plan.profiles.schema import Point, ProfileFile, RoleSpec, SharedRate, SwitchingFile
 from libra_plan.profiles.switch_costs import SwitchPrice
 
 __all__ = [
-    "ALL_COUNTS_UP_TO_GPUS",
-    "Frame",
+    "LayoutPricing",
     "PriceInputs",
     "Pricer",
     "Refusals",
+    "RoleOnClass",
     "RoleStage",
     "batch_tokens",
     "largest_node",
@@ -51,7 +44,6 @@ __all__ = [
     "replica_counts",
     "shortest_tokens",
     "stretched",
-    "widest_replica",
 ]
 
 
@@ -206,46 +198,72 @@ _ADAPTERS = (
 )
 
 
-class Frame:
+@dataclass(frozen=True)
+class RoleOnClass:
+    """A role on one GPU class: what it does, where prices come from, and where refusals go."""
+
+    role: RoleSpec
+    work: TaskWork
+    gpu_class: str
+    prices: PriceInputs
+    refusals: Refusals
+
+    @property
+    def measured_on(self) -> str:
+        """The class that profiles are measured on: that of the whole GPU."""
+        return whole_class(self.gpu_class)
+
+    @property
+    def is_seat(self) -> bool:
+        """Whether it is a seat on a shared GPU."""
+        return self.gpu_class != self.measured_on
+
+    @property
+    def node_gpus(self) -> int:
+        """GPUs of the node that has most of the class."""
+        return largest_node(self.prices.cluster, self.gpu_class)
+
+    @property
+    def widest_replica(self) -> int:
+        """GPUs of the largest replica there is room for: whole nodes of one NVLink domain."""
+        return widest_replica(self.prices.cluster, self.gpu_class)
+
+    @property
+    def most_gpus(self) -> int:
+        """The most GPUs of the class that the role may have."""
+        of_class = sum(gpu.gpu_class == self.gpu_class for gpu in self.prices.cluster.gpus.values())
+        return of_class if self.role.max_gpus is None else min(of_class, self.role.max_gpus)
+
+
+class LayoutPricing:
     """What the options of one layout share: memory given, static state, price of sleeping."""
 
-    def __init__(
-        self,
-        stage: RoleStage,
-        layout: Layout,
-        gpu_class: str,
-        prices: PriceInputs,
-        work: TaskWork,
-        role: RoleSpec,
-    ) -> None:
-        self.stage, self.layout = stage, layout
-        self.gpu_class, self.prices, self.work = gpu_class, prices, work
-        outside = stage.profile.outside_allocator_mib
-        assumed_mib = hardware.gpu_class(whole_class(gpu_class)).runs.outside_allocator_mib
-        self.residual = assumed_mib if outside is None else outside
-        assumed = f"memory outside the allocator assumed {self.residual:.0f} MiB"
-        notes = (assumed,) if outside is None else ()
-        if layout not in stage.profile.layouts:
-            self.residual += communication_mib(whole_class(gpu_class), layout.tp)
-        self.memory = prices.cluster.memory_mib(gpu_class)
-        model, software = stage.profile.profile.model, stage.profile.profile.software
-        self.adapters = 0.0 if role.lora is None else adapter_mib(model, role.lora.rank)
-        if role.lora is not None and software.lora_rank is None:
-            notes = (*notes, _ADAPTERS.format(mib=self.adapters))
-        self.static = stage.profile.static_mib(layout, allow_prior=prices.allow_prior).high + self.adapters
-        pinned = None
-        if gpu_class in prices.switching:
-            pinned = prices.switching[gpu_class].pinned_host_gib_per_s
-        self.pinned, self.offload = pinned, _offload(stage.profile.profile, role.offload, prices.allow_prior)
-        rate = pinned.typical if pinned is not None else stage.profile.profile.hardware.host_link_gib_per_s
-        self.seat = gpu_class != whole_class(gpu_class)
-        can_sleep = role.can_sleep and not self.seat  # its neighbour would take the link, too: not measured
-        if self.seat:
-            notes = (*notes, "on a seat of a shared GPU: priced beside a neighbour that always works")
-        self.sleeps_at = rate if can_sleep else None
+    def __init__(self, stage: RoleStage, layout: Layout, on: RoleOnClass) -> None:
+        self.stage, self.layout, self.on = stage, layout, on
+        profile, prices, role = stage.profile, on.prices, on.role
+        notes: list[str] = []
+        self.residual = profile.outside_allocator_mib or 0.0
+        if profile.outside_allocator_mib is None:
+            self.residual = gpu_class(on.measured_on).runs.outside_allocator_mib
+            notes.append(f"memory outside the allocator assumed {self.residual:.0f} MiB")
+        if layout not in profile.layouts:
+            self.residual += communication_mib(on.measured_on, layout.tp)
+        self.memory = prices.cluster.memory_mib(on.gpu_class)
+        self.adapters = 0.0 if role.lora is None else adapter_mib(profile.profile.model, role.lora.rank)
+        if role.lora is not None and profile.profile.software.lora_rank is None:
+            notes.append(_ADAPTERS.format(mib=self.adapters))
+        self.static = profile.static_mib(layout, allow_prior=prices.allow_prior).high + self.adapters
+        switching = prices.switching.get(on.gpu_class)
+        self.pinned = None if switching is None else switching.pinned_host_gib_per_s
+        self.offload = _offload(profile.profile, role.offload, prices.allow_prior)
+        rate = profile.profile.hardware.host_link_gib_per_s if self.pinned is None else self.pinned.typical
+        # a neighbour on the same GPU would take the link, too, which was not measured
+        self.sleeps_at = rate if role.can_sleep and not on.is_seat else None
+        if on.is_seat:
+            notes.append("on a seat of a shared GPU: priced beside a neighbour that always works")
         self.sleep = self._sleep(self.static)
-        if layout not in stage.profile.layouts:
-            notes = (*notes, stage.profile.assumption(layout))
+        if layout not in profile.layouts:
+            notes.append(profile.assumption(layout))
         self.notes = (*stage.notes, *notes)
 
     def _sleep(self, static_mib: float) -> SleepCost | None:
@@ -259,7 +277,7 @@ class Frame:
 
     def pricer(self) -> Callable[[int], StageOption]:
         """Prepare what all replica counts share, and price them one by one."""
-        price = self.stage.prepare(self.layout, self.room_mib, self.prices.allow_prior)
+        price = self.stage.prepare(self.layout, self.room_mib, self.on.prices.allow_prior)
         return lambda replicas: self._option(price(replicas), replicas)
 
     def peak_mib(self, working: Estimate, static_mib: float | None = None) -> float:
@@ -287,11 +305,11 @@ class Frame:
                 sleep = self._sleep(static)
                 said = " and ".join(sorted(self.offload))
                 notes = (*notes, f"{said} in host memory: assumed, no profile was measured so")
-        time_s = stretched(cost.time_s, self.work.stretch)
-        if self.seat:
-            time_s = on_seat(time_s, self.prices.sharing(self.gpu_class))
+        time_s = stretched(cost.time_s, self.on.work.stretch)
+        if self.on.is_seat:
+            time_s = on_seat(time_s, self.on.prices.sharing(self.on.gpu_class))
         return StageOption(
-            self.gpu_class,
+            self.on.gpu_class,
             self.layout,
             replicas,
             time_s,

@@ -1,9 +1,8 @@
-"""Rollout options whose replicas have several layouts, each serving a range of predicted lengths.
+"""Price one role: an option for every GPU class, layout and replica count that can be answered.
 
-The time is the mean over rankings drawn with the predictor's error, not that of perfect ranks: with a
-poor predictor such an option is slower than equal replicas, and then nobody chooses it.
-
-Price one role: an option for every GPU class, layout and replica count that can be answered.
+A rollout may also have replicas of several layouts, each serving a range of predicted lengths. Its time is
+the mean over rankings drawn with the predictor's error, not that of perfect ranks: with a poor predictor such
+an option is slower than equal replicas, and then nobody chooses it.
 """
 
 from __future__ import annotations
@@ -16,15 +15,14 @@ import numpy as np
 from libra_plan.errors import RefusedError
 from libra_plan.models.parallelism import Layout, RangedReplica, layout_faults
 from libra_plan.models.pricing.layout import (
-    Frame,
+    LayoutPricing,
     PriceInputs,
     Refusals,
+    RoleOnClass,
     RoleStage,
-    largest_node,
     mixed_budgets,
     replica_counts,
     stretched,
-    widest_replica,
 )
 from libra_plan.models.pricing.rollout_stage import RangedKind, Rollout
 from libra_plan.models.pricing.stages import stage_of
@@ -32,10 +30,9 @@ from libra_plan.models.pricing.work import TaskWork
 from libra_plan.models.quantities import Estimate
 from libra_plan.models.rollout.mixed import mixed_rollout
 from libra_plan.models.stage_option import Coupling, StageOption
-from libra_plan.models.topology import whole_class
 from libra_plan.profiles.schema import RoleSpec
 
-__all__ = ["mixed_options", "price_role"]
+__all__ = ["price_role"]
 
 _RANKINGS = 20
 _RANKED = "replicas serve trajectories by the rank of their predicted length"
@@ -45,63 +42,112 @@ _RANKED = "replicas serve trajectories by the rank of their predicted length"
 class _Part:
     """One layout that replicas of the mix may have."""
 
-    frame: Frame
+    pricing: LayoutPricing
     ranged: RangedKind
 
 
-def mixed_options(
-    role: RoleSpec,
-    stage: Rollout,
-    layouts: Sequence[Layout],
-    gpu_class: str,
-    work: TaskWork,
-    prices: PriceInputs,
-    refusals: Refusals,
+def price_role(
+    role: RoleSpec, work: TaskWork, coupling: Coupling, prices: PriceInputs, refusals: Refusals
+) -> Iterator[StageOption]:
+    """Price a GPU role; what cannot be priced goes to `refusals` and costs the others nothing."""
+    for gpu_class in prices.cluster.gpu_classes:
+        on = RoleOnClass(role, work, gpu_class, prices, refusals)
+        names = [n for n in role.profiles if prices.profiles[n].file.hardware.gpu_class == on.measured_on]
+        if on.is_seat and not (role.shares_gpu and _may_share(on)):
+            continue
+        if not names:
+            measured = sorted({prices.profiles[name].file.hardware.gpu_class for name in role.profiles})
+            refusals.add(gpu_class, f"the role's profiles were measured on {', '.join(measured)}, not on it")
+            continue
+        try:
+            stage = stage_of(role, names, work, coupling, prices)
+        except RefusedError as refusal:
+            refusals.add(gpu_class, refusal)
+            continue
+        layouts = [Layout.of(each) for each in role.layouts]
+        for way, alone in stage.ways():
+            for layout in layouts or stage.profile.layouts or (Layout(),):
+                if not on.is_seat or layout.gpus_per_replica == 1:
+                    yield from _layout_options(on, way, layout)
+            if role.mixed_layouts is not None and isinstance(way, Rollout) and not alone:
+                error = role.mixed_layouts.ranking_error
+                yield from _mixed_options(on, way, layouts or list(stage.profile.layouts), error)
+
+
+def _may_share(on: RoleOnClass) -> bool:
+    """Whether it was measured what two processes on one GPU of this class leave each other."""
+    measured = on.prices.sharing(on.gpu_class)
+    if not measured:
+        said = "no switching.yaml says what two processes on one GPU leave each other"
+        on.refusals.add(on.gpu_class, said)
+    return bool(measured)
+
+
+def _layout_options(on: RoleOnClass, stage: RoleStage, layout: Layout) -> Iterator[StageOption]:
+    form = f"{on.gpu_class} {layout}"
+    fault = _misfit(on, stage, layout)
+    if fault is not None:
+        on.refusals.add(form, fault)
+        return
+    try:
+        price = LayoutPricing(stage, layout, on).pricer()
+    except RefusedError as refusal:
+        on.refusals.add(form, refusal)
+        return
+    least, samples, pinned = on.role.min_gpus, on.work.samples, len(on.role.pinned_gpus)
+    most = min(on.most_gpus, 1) if on.is_seat else on.most_gpus  # NCCL takes a GPU for one rank
+    counts = replica_counts(layout.gpus_per_replica, least, most, samples, on.node_gpus, pinned)
+    if not counts:
+        on.refusals.add(form, f"no replica count fits {least} to {most} GPUs and {samples} samples")
+    for replicas in counts:
+        try:
+            yield price(replicas)
+        except RefusedError as refusal:
+            on.refusals.add(form, refusal, replicas)
+
+
+def _misfit(on: RoleOnClass, stage: RoleStage, layout: Layout) -> str | None:
+    """Return why a layout fits neither the model nor the nodes; None where it does."""
+    size, node_gpus = layout.gpus_per_replica, on.node_gpus
+    faults = layout_faults(layout, stage.profile.profile.model)
+    if faults:
+        return faults[0]
+    if size > node_gpus and size % node_gpus:
+        return f"{size} GPUs per replica neither fit in a node of {node_gpus} nor fill nodes"
+    if size > on.widest_replica:
+        return f"a replica of {size} GPUs needs {size // node_gpus} whole nodes of one NVLink domain"
+    return None
+
+
+def _mixed_options(
+    on: RoleOnClass, stage: Rollout, layouts: Sequence[Layout], ranking_error: float
 ) -> Iterator[StageOption]:
     """Price the best mix of layouts for every number of GPUs that is worth a price."""
-    if role.mixed_layouts is None:
-        return
-    parts = list(_parts(role, stage, layouts, gpu_class, work, prices, refusals))
-    of_class = sum(gpu.gpu_class == gpu_class for gpu in prices.cluster.gpus.values())
-    most = of_class if role.max_gpus is None else min(of_class, role.max_gpus)
-    node_gpus = largest_node(prices.cluster, gpu_class)
-    for gpus in mixed_budgets(role.min_gpus, most, node_gpus) if parts else ():
+    parts = list(_parts(on, stage, layouts))
+    for gpus in mixed_budgets(on.role.min_gpus, on.most_gpus, on.node_gpus) if parts else ():
         try:
-            rng = np.random.default_rng(work.seed)  # the same rankings for every number of GPUs
-            option = _option(stage, parts, gpus, role.mixed_layouts.ranking_error, rng)
+            rng = np.random.default_rng(on.work.seed)  # the same rankings for every number of GPUs
+            option = _option(stage, parts, gpus, ranking_error, rng)
         except RefusedError as refusal:
-            refusals.add(f"{gpu_class} mixed layouts", refusal)
+            on.refusals.add(f"{on.gpu_class} mixed layouts", refusal)
             continue
-        if option.gpus >= role.min_gpus:
+        if option.gpus >= on.role.min_gpus:
             yield option
 
 
-def _parts(
-    role: RoleSpec,
-    stage: Rollout,
-    layouts: Sequence[Layout],
-    gpu_class: str,
-    work: TaskWork,
-    prices: PriceInputs,
-    refusals: Refusals,
-) -> Iterator[_Part]:
-    """Prepare the layouts that may be mixed; what is wrong with one for any use is said elsewhere."""
-    node_gpus = largest_node(prices.cluster, gpu_class)
+def _parts(on: RoleOnClass, stage: Rollout, layouts: Sequence[Layout]) -> Iterator[_Part]:
+    """Prepare the layouts that may be mixed; what is wrong with one for any use is refused elsewhere."""
     for layout in layouts:
-        size = layout.gpus_per_replica
-        straddles = size > node_gpus and (
-            size % node_gpus or size > widest_replica(prices.cluster, gpu_class)
-        )
-        if straddles or layout_faults(layout, stage.profile.profile.model):
+        if _misfit(on, stage, layout) is not None:
             continue
         try:
-            frame = Frame(stage, layout, gpu_class, prices, work, role)
-            ranged = stage.ranged(layout, frame.room_mib, prices.allow_prior)
-            frame.peak_mib(ranged.memory_mib)
+            pricing = LayoutPricing(stage, layout, on)
+            ranged = stage.ranged(layout, pricing.room_mib, on.prices.allow_prior)
+            pricing.peak_mib(ranged.memory_mib)
         except RefusedError as refusal:
-            refusals.add(f"{gpu_class} {layout} in a mix", refusal)
+            on.refusals.add(f"{on.gpu_class} {layout} in a mix", refusal)
             continue
-        yield _Part(frame, ranged)
+        yield _Part(pricing, ranged)
 
 
 def _option(
@@ -117,7 +163,7 @@ def _option(
         rankings=_RANKINGS,
     )
     used = {replica.layout for replica in found.replicas}
-    mixed = [part for part in parts if part.frame.layout in used]
+    mixed = [part for part in parts if part.pricing.layout in used]
     value = max(found.expected_s, found.makespan_s.value)
     band = max(part.ranged.band for part in mixed)
     time_s = replace(
@@ -126,22 +172,22 @@ def _option(
         low=found.makespan_s.value * max(1.0 - band, 0.0),
         high=max(value * (1.0 + band), found.makespan_s.high),
     )
-    return _of_parts(mixed, found.replicas, stretched(time_s, mixed[0].frame.work.stretch))
+    return _of_parts(mixed, found.replicas, stretched(time_s, mixed[0].pricing.on.work.stretch))
 
 
 def _of_parts(parts: Sequence[_Part], replicas: tuple[RangedReplica, ...], time_s: Estimate) -> StageOption:
     """Count every GPU at the most that one of any layout takes."""
-    frames = [part.frame for part in parts]
-    static, residual = max(each.static for each in frames), max(each.residual for each in frames)
-    sleeps = [each.sleep for each in frames if each.sleep is not None]
-    can_sleep = len(sleeps) == len(frames)
-    notes = (note for part in parts for note in (*part.ranged.notes, *part.frame.notes))
+    pricings = [part.pricing for part in parts]
+    static, residual = max(each.static for each in pricings), max(each.residual for each in pricings)
+    sleeps = [each.sleep for each in pricings if each.sleep is not None]
+    can_sleep = len(sleeps) == len(pricings)
+    notes = (note for part in parts for note in (*part.ranged.notes, *part.pricing.notes))
     return StageOption(
-        frames[0].gpu_class,
-        max((each.layout for each in frames), key=lambda each: each.gpus_per_replica),
+        pricings[0].on.gpu_class,
+        max((each.layout for each in pricings), key=lambda each: each.gpus_per_replica),
         len(replicas),
         time_s,
-        max(static + residual, *(part.frame.peak_mib(part.ranged.memory_mib) for part in parts)),
+        max(static + residual, *(part.pricing.peak_mib(part.ranged.memory_mib) for part in parts)),
         static + residual,
         residual,
         static,
@@ -150,80 +196,3 @@ def _of_parts(parts: Sequence[_Part], replicas: tuple[RangedReplica, ...], time_
         (_RANKED, *dict.fromkeys(notes)),
         mix=replicas,
     )
-
-
-def price_role(
-    role: RoleSpec, work: TaskWork, coupling: Coupling, prices: PriceInputs, refusals: Refusals
-) -> Iterator[StageOption]:
-    """Price a GPU role; what cannot be priced goes to `refusals` and costs the others nothing."""
-    for gpu_class in prices.cluster.gpu_classes:
-        measured_on = whole_class(gpu_class)
-        names = [n for n in role.profiles if prices.profiles[n].file.hardware.gpu_class == measured_on]
-        if gpu_class != measured_on and not (role.shares_gpu and _may_share(gpu_class, prices, refusals)):
-            continue
-        if not names:
-            measured = sorted({prices.profiles[name].file.hardware.gpu_class for name in role.profiles})
-            refusals.add(gpu_class, f"the role's profiles were measured on {', '.join(measured)}, not on it")
-            continue
-        try:
-            stage = stage_of(role, names, work, coupling, prices)
-        except RefusedError as refusal:
-            refusals.add(gpu_class, refusal)
-            continue
-        layouts = [Layout.of(each) for each in role.layouts]
-        for way, alone in stage.ways():
-            for layout in layouts or stage.profile.layouts or (Layout(),):
-                if gpu_class == measured_on or layout.gpus_per_replica == 1:
-                    yield from _layout_options(role, way, layout, gpu_class, work, prices, refusals)
-            if role.mixed_layouts is not None and isinstance(way, Rollout) and not alone:
-                of_class = layouts or list(stage.profile.layouts)
-                yield from mixed_options(role, way, of_class, gpu_class, work, prices, refusals)
-
-
-def _may_share(gpu_class: str, prices: PriceInputs, refusals: Refusals) -> bool:
-    """Whether it was measured what two processes on one GPU of this class leave each other."""
-    measured = prices.sharing(gpu_class)
-    if not measured:
-        refusals.add(gpu_class, "no switching.yaml says what two processes on one GPU leave each other")
-    return bool(measured)
-
-
-def _layout_options(
-    role: RoleSpec,
-    stage: RoleStage,
-    layout: Layout,
-    gpu_class: str,
-    work: TaskWork,
-    prices: PriceInputs,
-    refusals: Refusals,
-) -> Iterator[StageOption]:
-    form = f"{gpu_class} {layout}"
-    for fault in layout_faults(layout, stage.profile.profile.model):
-        refusals.add(form, fault)
-        return
-    node_gpus = largest_node(prices.cluster, gpu_class)
-    size = layout.gpus_per_replica
-    if size > node_gpus and size % node_gpus:
-        refusals.add(form, f"{size} GPUs per replica neither fit in a node of {node_gpus} nor fill nodes")
-        return
-    if size > widest_replica(prices.cluster, gpu_class):
-        refusals.add(
-            form, f"a replica of {size} GPUs needs {size // node_gpus} whole nodes of one NVLink domain"
-        )
-        return
-    try:
-        price = Frame(stage, layout, gpu_class, prices, work, role).pricer()
-    except RefusedError as refusal:
-        refusals.add(form, refusal)
-        return
-    of_class = sum(gpu.gpu_class == gpu_class for gpu in prices.cluster.gpus.values())
-    most = of_class if role.max_gpus is None else min(of_class, role.max_gpus)
-    most = min(most, 1) if gpu_class != whole_class(gpu_class) else most  # NCCL takes a GPU for one rank
-    counts = replica_counts(size, role.min_gpus, most, work.samples, node_gpus, len(role.pinned_gpus))
-    if not counts:
-        refusals.add(form, f"no replica count fits {role.min_gpus} to {most} GPUs and {work.samples} samples")
-    for replicas in counts:
-        try:
-            yield price(replicas)
-        except RefusedError as refusal:
-            refusals.add(form, refusal, replicas)

@@ -13,12 +13,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from libra_plan.errors import RefusedError
-from libra_plan.models.costs.base import DecodeCoefficients, Place, Places, places_of, relative_nnls
+from libra_plan.models.costs.base import (
+    DecodeCoefficients,
+    FormStruct,
+    Place,
+    Places,
+    places_of,
+    relative_nnls,
+)
 from libra_plan.models.costs.decode import DecodeForm
 from libra_plan.models.costs.memory import CacheForm, ChunkForm
 from libra_plan.models.costs.passes import SoftFloorForm
@@ -146,8 +153,8 @@ def prior_for(
         )
     sources = [(donor.profile, curve) for donor in usable if (curve := donor.by_layout[_ONE].time)]
     known = [(donor.profile, curve) for donor in usable if (curve := donor.by_layout[_ONE].memory)]
-    time = _carry_time(file, sources)
-    memory = _carry_memory(file, known) if len(known) >= _LEAST_DONORS else None
+    time: AnyForm = _carried_form(file, sources)
+    memory = _carried_memory(file, known)
     batch, length, output = (
         max(sample.place[axis] for _, curve in sources for sample in curve.samples) for axis in range(3)
     )
@@ -218,30 +225,19 @@ def _carry(
     return float(np.array([asked[name] for name in by]) @ mix) * len(pairs) / len(numbers)
 
 
-def _carry_above(
-    file: ProfileFile,
-    sources: Sequence[ProfileFile],
-    numbers: Sequence[float],
-    by: tuple[str, ...],
-    least: Callable[[ProfileFile], float],
-) -> float:
-    """Carry what a coefficient is above the least that the data sheet allows, and add that of the model."""
-    above = [max(number - least(source), 0.0) for source, number in zip(sources, numbers, strict=True)]
-    return least(file) + _carry(file, sources, above, by)
-
-
 def _weights_read_s(file: ProfileFile) -> float:
     """Return the seconds to read the weights once."""
-    gpu = gpu_limits(file.hardware.gpu_class)
-    read = bytes_per_weight(file.software.precision) * multiplying_params(file.model)
-    return 0.0 if gpu is None else read / gpu.bandwidth_bytes_per_s
+    return _read_s(file, bytes_per_weight(file.software.precision) * multiplying_params(file.model))
 
 
 def _cache_read_s(file: ProfileFile) -> float:
     """Return the seconds to read the keys and values of one token of context once."""
+    return _read_s(file, kv_mib_per_token(file.model, file.software, _ONE) * MIB)
+
+
+def _read_s(file: ProfileFile, size_bytes: float) -> float:
     gpu = gpu_limits(file.hardware.gpu_class)
-    read = kv_mib_per_token(file.model, file.software, _ONE) * MIB
-    return 0.0 if gpu is None else read / gpu.bandwidth_bytes_per_s
+    return 0.0 if gpu is None else size_bytes / gpu.bandwidth_bytes_per_s
 
 
 def _token_s(file: ProfileFile) -> float:
@@ -251,75 +247,92 @@ def _token_s(file: ProfileFile) -> float:
     return 0.0 if gpu is None else operations / gpu.bf16_per_s
 
 
-def _carry_largest(
-    file: ProfileFile, sources: Sequence[ProfileFile], numbers: Sequence[float], by: str
-) -> float:
-    """Carry a coefficient over at its largest share of a dimension.
+def _states_mib(file: ProfileFile) -> float:
+    return weights_mib(file.model, file.software, _ONE)
 
-    Where states dwarf the logits the fit cannot see them, and its coefficient is near zero.
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """How a coefficient is carried over: by dimensions `by`; without any it is the donors' median.
+
+    `least` (what the data sheet allows, or states) is taken off before and added after. With `largest`
+    the coefficient is its largest share of the one dimension: where states dwarf the logits the fit
+    cannot see them, and its coefficient is near zero.
     """
-    shares = [number / _drivers(source)[by] for source, number in zip(sources, numbers, strict=True)]
-    return max(shares) * _drivers(file)[by]
+
+    by: tuple[str, ...] = ()
+    least: Callable[[ProfileFile], float] | None = None
+    largest: bool = False
+
+    def carried(self, file: ProfileFile, donors: Sequence[ProfileFile], numbers: Sequence[float]) -> float:
+        """Return the coefficient for a model from those of the donors."""
+        if not self.by:
+            return float(np.median(numbers))
+        if self.largest:
+            (name,) = self.by
+            shares = [number / _drivers(donor)[name] for donor, number in zip(donors, numbers, strict=True)]
+            return max(shares) * _drivers(file)[name]
+        if self.least is None:
+            return _carry(file, donors, numbers, self.by)
+        least = self.least
+        above = [max(number - least(donor), 0.0) for donor, number in zip(donors, numbers, strict=True)]
+        return least(file) + _carry(file, donors, above, self.by)
 
 
-def _carry_time(file: ProfileFile, sources: Sequence[tuple[ProfileFile, Curve]]) -> AnyForm:
+_BESIDE_STATES = _Rule(("one", "logits"), _states_mib)
+_RULES: dict[type[FormStruct], dict[str, _Rule]] = {
+    DecodeForm: {
+        "fixed_s": _Rule(("layers", "multiplied"), _weights_read_s),
+        "per_root_sequence_s": _Rule(("layers", "width")),
+        "per_sequence_s": _Rule(("width",)),
+        "per_token_s": _Rule(("attention", "cache"), _cache_read_s),
+    },
+    SoftFloorForm: {
+        "floor_s": _Rule(("layers",)),
+        "fixed_s": _Rule(("layers", "multiplied")),
+        "per_token_s": _Rule(("multiplied", "elementwise"), _token_s),
+        "per_token_pair_s": _Rule(("attention",)),
+        "sharpness": _Rule(),
+    },
+    CacheForm: {
+        "fixed_mib": _BESIDE_STATES,
+        "per_sequence_mib": _Rule(("vocab",)),
+        "per_token_mib": _Rule(("cache",)),
+    },
+    ChunkForm: {
+        "standing_mib": _BESIDE_STATES,
+        "fixed_mib": _BESIDE_STATES,
+        "per_chunk_token_mib": _Rule(("vocab",), largest=True),
+        "per_token_mib": _Rule(("width",)),
+        "chunk_tokens": _Rule(),
+    },
+}
+
+
+def _carried_form(file: ProfileFile, sources: Sequence[tuple[ProfileFile, Curve]]) -> Any:
+    """Return the form of a model, each coefficient carried over from those of the donors."""
+    kind = type(sources[0][1].form)
+    if kind not in _RULES or any(type(curve.form) is not kind for _, curve in sources):
+        raise RefusedError(
+            f"{file.id}: no physical prior for phase {file.phase}",
+            allowed="decode, score and train",
+            way_out="measure this model",
+        )
     donors = [profile for profile, _ in sources]
-    forms = [curve.form for _, curve in sources]
-    decode = [form for form in forms if isinstance(form, DecodeForm)]
-    passes = [form for form in forms if isinstance(form, SoftFloorForm)]
-    if len(decode) == len(forms):
-        return DecodeForm(
-            _carry_above(
-                file, donors, [form.fixed_s for form in decode], ("layers", "multiplied"), _weights_read_s
-            ),
-            _carry(file, donors, [form.per_root_sequence_s for form in decode], ("layers", "width")),
-            _carry(file, donors, [form.per_sequence_s for form in decode], ("width",)),
-            _carry_above(
-                file, donors, [form.per_token_s for form in decode], ("attention", "cache"), _cache_read_s
-            ),
+    return kind(
+        *(
+            rule.carried(file, donors, [getattr(curve.form, name) for _, curve in sources])
+            for name, rule in _RULES[kind].items()
         )
-    if len(passes) == len(forms):
-        return SoftFloorForm(
-            _carry(file, donors, [form.floor_s for form in passes], ("layers",)),
-            _carry(file, donors, [form.fixed_s for form in passes], ("layers", "multiplied")),
-            _carry_above(
-                file, donors, [form.per_token_s for form in passes], ("multiplied", "elementwise"), _token_s
-            ),
-            _carry(file, donors, [form.per_token_pair_s for form in passes], ("attention",)),
-            float(np.median([form.sharpness for form in passes])),
-        )
-    raise RefusedError(
-        f"{file.id}: no physical prior for phase {file.phase}",
-        allowed="decode, score and train",
-        way_out="measure this model",
     )
 
 
-def _states(profile: ProfileFile) -> float:
-    return weights_mib(profile.model, profile.software, _ONE)
-
-
-def _carry_memory(file: ProfileFile, sources: Sequence[tuple[ProfileFile, Curve]]) -> AnyForm | TrainingPeak:
+def _carried_memory(
+    file: ProfileFile, sources: Sequence[tuple[ProfileFile, Curve]]
+) -> AnyForm | TrainingPeak | None:
+    if len(sources) < _LEAST_DONORS:
+        return None
     if file.phase == "train":
         return carry_training_peak(file, [(profile, curve.samples) for profile, curve in sources])
-    donors = [profile for profile, _ in sources]
-    forms = [curve.form for _, curve in sources]
-    cache = [form for form in forms if isinstance(form, CacheForm)]
-    chunk = [form for form in forms if isinstance(form, ChunkForm)]
-    states = [_states(profile) for profile in donors]
-    if cache:
-        beside = [max(form.fixed_mib - held, 0.0) for form, held in zip(cache, states, strict=True)]
-        return CacheForm(
-            _states(file) + _carry(file, donors, beside, ("one", "logits")),
-            _carry(file, donors, [form.per_sequence_mib for form in cache], ("vocab",)),
-            _carry(file, donors, [form.per_token_mib for form in cache], ("cache",)),
-        )
-    beside = [max(form.fixed_mib - held, 0.0) for form, held in zip(chunk, states, strict=True)]
-    standing = [max(form.standing_mib - held, 0.0) for form, held in zip(chunk, states, strict=True)]
-    return ChunkForm(
-        _states(file) + _carry(file, donors, standing, ("one", "logits")),
-        _states(file) + _carry(file, donors, beside, ("one", "logits")),
-        _carry_largest(file, donors, [form.per_chunk_token_mib for form in chunk], "vocab"),
-        _carry(file, donors, [form.per_token_mib for form in chunk], ("width",)),
-        float(np.median([form.chunk_tokens for form in chunk])),
-    )
+    form: AnyForm = _carried_form(file, sources)
+    return form
