@@ -170,6 +170,6 @@ def weighted_mean(values: Floats, weights: Floats) -> float | None:
 
 
 def largest_known(values: Floats) -> float | None:
-    """Return the largest_known known value, None where none is known."""
+    """Return the largest known value, None where none is known."""
     known = values[~np.isnan(values)]
     return float(known.max()) if len(known) else None

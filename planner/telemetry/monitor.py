@@ -9,10 +9,10 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 
 import msgspec
 
@@ -96,7 +96,7 @@ def monitor(
         address = parse_address(prometheus)
     all_takers: list[Taker] = []
     with ExitStack() as held:
-        stop = held.enter_context(_StopSignals())
+        wait = held.enter_context(_stop_signals())
         timeouts = SourceTimeouts(look_s=min(max(interval_s / 2, 0.25), 2.0))
         opened = open_source(source, clocks, timeouts)
         held.callback(opened.close)
@@ -110,7 +110,7 @@ def monitor(
             recorder = _recorder(Path(out), opened.name, interval_s, clocks, retention, notes)
             held.callback(recorder.close)
             all_takers.append(recorder.write_all)
-        looks = look_until(opened, [*all_takers, *takers], interval_s, for_s, stop.wait, clocks)
+        looks = look_until(opened, [*all_takers, *takers], interval_s, for_s, wait, clocks)
     notes(
         counted(looks, "look")
         + ("" if out is None else f", recorded in {os.fsencode(out).decode(errors='replace')}")
@@ -191,36 +191,32 @@ class ClockWatch:
         return self._clocks.utc_s() - self._clocks.monotonic_s()
 
 
-class _StopSignals:
-    """Waits until it is time, or until SIGINT or SIGTERM asks to end; the second SIGINT ends at once."""
+@contextmanager
+def _stop_signals() -> Iterator[Wait]:
+    """Yield a function that waits, and returns whether SIGINT or SIGTERM asked to end.
 
-    def __init__(self) -> None:
-        self._reading, self._writing = os.pipe()
-        self._before: dict[int, object] = {}
-        self._asked = False
+    The second SIGINT ends at once. A pipe wakes the wait up even where the signal came just before it.
+    """
+    reading, waking = os.pipe()
+    asked: list[int] = []
 
-    def __enter__(self) -> _StopSignals:
-        main = threading.current_thread() is threading.main_thread()
-        for number in (signal.SIGINT, signal.SIGTERM) if main else ():
-            if signal.getsignal(number) is not signal.SIG_IGN:
-                self._before[number] = signal.signal(number, self._ask)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)  # type: ignore[arg-type]
-        os.close(self._reading)
-        os.close(self._writing)
-
-    def wait(self, seconds: float) -> bool:
-        """Wait, and return whether it is time to end."""
-        # a pipe wakes up even where the signal came just before the wait
-        return bool(select.select([self._reading], [], [], seconds)[0])
-
-    def _ask(self, number: int, frame: FrameType | None) -> None:
-        if self._asked:
+    def ask(number: int, frame: FrameType | None) -> None:
+        if asked:
             raise KeyboardInterrupt
-        self._asked = True
-        os.write(self._writing, b"x")
+        asked.append(number)
+        os.write(waking, b"x")
+
+    main = threading.current_thread() is threading.main_thread()
+    numbers = [signal.SIGINT, signal.SIGTERM] if main else []
+    before = {
+        number: signal.signal(number, ask)
+        for number in numbers
+        if signal.getsignal(number) is not signal.SIG_IGN
+    }
+    try:
+        yield lambda seconds: bool(select.select([reading], [], [], seconds)[0])
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        os.close(reading)
+        os.close(waking)
