@@ -50,10 +50,14 @@ _SAFETY = 1e-9
 
 @dataclass(frozen=True)
 class Choices:
-    """What a task may be given: `values[way]` and `uses[way, row]`; whether it `must` run."""
+    """What a task may be given: `values[way]`, `normalised[way]` throughput and `uses[way, row]`.
+
+    `must`: every plan that keeps the same deadlines runs it.
+    """
 
     task: str
     values: Floats
+    normalised: Floats
     uses: Floats
     must: bool
 
@@ -113,28 +117,26 @@ class Table:
             return None
         reference = ways.best_rate(self._share(task))
         if reference is None:
-            return Choices(task.id, np.zeros(0), np.zeros((0, len(self.rows))), False)
+            return Choices(task.id, np.zeros(0), np.zeros(0), np.zeros((0, len(self.rows))), False)
         held = self._held.get(task.id)
-        worth = task.weight / reference
         if held is not None:
-            moved = worth * max(LEAST_KEPT, 1.0 - task.restart_s / self.problem.horizon_s)
+            worth = task.weight * max(LEAST_KEPT, 1.0 - task.restart_s / self.problem.horizon_s)
         else:
             aging = self.problem.aging_s
-            moved = worth * (1.0 + (task.waited_s / aging if aging else 0.0))
-        values, uses = moved / ways.seconds, ways.uses
-        rates = 1.0 / ways.seconds
-        if held is not None:
-            keeping = _seconds_in_place(self.inventory, task, held)
-            if keeping is not None:
-                gpus = sorted({gpu for role in held.roles for each in role.replicas for gpu in each})
-                own = [float(self.inventory.use_of_gpus(gpus, *row)) for row in self.rows]
-                values = np.append(values, worth / keeping)
-                rates = np.append(rates, 1.0 / keeping)
-                uses = np.vstack([uses, own])
+            worth = task.weight * (1.0 + (task.waited_s / aging if aging else 0.0))
+        seconds, uses = ways.seconds, ways.uses
+        worths = np.full(len(seconds), worth)
+        keeping = None if held is None else _seconds_in_place(self.inventory, task, held)
+        if held is not None and keeping is not None:
+            gpus = sorted({gpu for role in held.roles for each in role.replicas for gpu in each})
+            own = [float(self.inventory.use_of_gpus(gpus, *row)) for row in self.rows]
+            seconds, uses = np.append(seconds, keeping), np.vstack([uses, own])
+            worths = np.append(worths, task.weight)
         if must_keep:
-            fast = rates >= must_keep * (1.0 - 1e-9)
-            values, uses = values[fast], uses[fast]
-        return Choices(task.id, values, uses, bool(must_keep))
+            fast = seconds * must_keep <= 1.0 + 1e-9
+            seconds, uses, worths = seconds[fast], uses[fast], worths[fast]
+        normalised = 1.0 / (seconds * reference)
+        return Choices(task.id, worths * normalised, normalised, uses, bool(must_keep))
 
     def sure_to_place(self, choices: Sequence[Choices]) -> bool:
         """Whether all that keeps the rows can be placed: sizes divide each other, nothing else limits."""
@@ -304,23 +306,55 @@ class Recomputed:
 
 
 def dual_bound(table: Table, tasks: Sequence[Task], plan: Plan) -> Recomputed | None:
-    """Recompute the bound on the sum of values of some tasks; None where ways or values are not known."""
-    told = dict(plan.certificate.duals)
-    names = [f"gpus:{gpu_class}:{size}" for gpu_class, size in table.rows]
-    prices = np.maximum(np.array([told.get(name, 0.0) for name in names]), 0.0)
-    whole = not any(price > 0.0 for name, price in told.items() if name not in names)
+    """Recompute the bound on the sum of values of some tasks, or under `max-min` on the least throughput.
+
+    The least throughput is no more than any mean of throughputs, and the prices of `level:TASK` weigh one.
+    Returns None where ways or values are not known.
+    """
+    told = {name: max(0.0, price) for name, price in plan.certificate.duals}
+    levels = {name: price for name, price in told.items() if name.startswith("level:")}
+    least = table.problem.policy is Policy.MAX_MIN
+    scale = sum(levels.values()) if least else 1.0
+    if scale <= 0.0:
+        return None
+    prices, fixed, known = _prices(table, told)
     choices, best = [], []
     for task in tasks:
         own = table.choices(task, _rate_kept(task, plan))
         if own is None or (own.must and not len(own.values)):
             return None
+        if least:
+            own = replace(own, values=own.normalised * levels.get(f"level:{task.id}", 0.0))
         reduced = own.values - own.uses @ prices
         most = float(reduced.max()) if len(reduced) else 0.0
         choices.append(own)
         best.append(most if own.must else max(0.0, most))
-    bound = float(table.limits @ prices + sum(best))
+    bound = float(table.limits @ prices + fixed + sum(best)) / scale
     bound += _SAFETY * max(1.0, abs(bound))
+    whole = not any(price for name, price in told.items() if name not in known)
     return Recomputed(bound, whole, tuple(choices), prices, np.array(best))
+
+
+def _prices(table: Table, told: Mapping[str, float]) -> tuple[Floats, float, set[str]]:
+    """Return the prices of the rows, what limits beside the rows add to the bound, and the names known here.
+
+    A budget makes every GPU of a class dearer by its cost. Deadlines are kept by what tasks are given.
+    """
+    names = [f"gpus:{gpu_class}:{size}" for gpu_class, size in table.rows]
+    prices = np.array([told.get(name, 0.0) for name in names])
+    known = {*names, *(name for name in told if name.startswith(("level:", "deadline:")))}
+    problem = table.problem
+    cost = dict(problem.cluster.price_per_gpu_hour)
+    if problem.budget_per_hour is None or not all(name in cost for name in problem.cluster.gpu_classes):
+        return prices, 0.0, known
+    money = told.get("budget", 0.0)
+    prices += [money * cost[gpu_class] * (size == 1) for gpu_class, size in table.rows]
+    saved = sum(
+        table.limits[at] * money * cost[gpu_class]
+        for at, (gpu_class, size) in enumerate(table.rows)
+        if size == 1
+    )
+    return prices, money * problem.budget_per_hour - saved, {*known, "budget"}
 
 
 def _rate_kept(task: Task, plan: Plan) -> float | None:
