@@ -69,7 +69,7 @@ class Doomed:
         self.left, self.after = at, after
 
     def method(self) -> Callable[[RunJournal, Record], Entry]:
-        """Give the function to put in the method's place."""
+        """Return the function to put in the method's place."""
 
         def append(journal: RunJournal, record: Record) -> Entry:
             self.left -= 1

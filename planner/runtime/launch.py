@@ -191,14 +191,9 @@ def launch(
         started = _ForegroundRun(manifest, here.id, folder, inherited, clock, tell)
         with processes.hear_signals(started.interrupt):
             started.go(agents)
-    return LaunchReport(
-        here.id,
-        agents,
-        reports,
-        tuple(started.exits),
-        tuple(started.survivors),
-        started.interrupted,
-    )
+    exits, survivors = tuple(started.exits), tuple(started.survivors)
+    ended_by = signal.Signals(started.signals[0]).name if started.signals else None
+    return LaunchReport(here.id, agents, reports, exits, survivors, ended_by)
 
 
 def _chosen(
@@ -267,11 +262,6 @@ class _ForegroundRun:
     def interrupt(self, number: int) -> None:
         """Remember a signal; it is acted on between polls."""
         self.signals.append(number)
-
-    @property
-    def interrupted(self) -> str | None:
-        """The signal that ended the launch, if one did."""
-        return signal.Signals(self.signals[0]).name if self.signals else None
 
     def go(self, agents: Sequence[Agent]) -> None:
         """Start the agents and wait for them; when the launch itself fails, tell them all to stop."""

@@ -1,17 +1,6 @@
 """What a training loop calls so that its task can be moved without losing steps; standard library only.
 
-    import libra_plan
-
-    if newest := libra_plan.latest_complete():
-        load(newest.folder)                              # and go on from newest.step + 1
-    while step < last:
-        train_one_step()
-        step += 1
-        if libra_plan.checkpoint_requested():            # once per step; rank 0 asks and broadcasts
-            folder = libra_plan.step_folder(step)
-            save(folder / "model.pt")
-            libra_plan.save_complete(step, ["model.pt"])
-            libra_plan.await_release()                   # SIGTERM ends it here, unless the move is called off
+docs/hand-over.md shows a training loop with all of them.
 
 A checkpoint is the folder `step-000000042` below LIBRA_PLAN_CHECKPOINT_DIR. Its `complete.json` is
 written last and atomically, so a folder without one, or with a file that is missing or of another

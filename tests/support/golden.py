@@ -29,7 +29,7 @@ OPTIONS = {
 
 
 def golden_emitters() -> dict[str, Emitter]:
-    """Give every emitter, with the options that it cannot do without."""
+    """Return every emitter, with the options that it cannot do without."""
     return {name: configured(one, OPTIONS.get(name, {})) for name, one in emitters().items()}
 
 

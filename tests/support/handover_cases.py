@@ -55,7 +55,7 @@ class Case:
 
     @property
     def run(self) -> Path:
-        """Give the folder of journal and logs."""
+        """Return the folder of journal and logs."""
         return self.folder / "run"
 
     def manifest(
@@ -108,7 +108,7 @@ class Case:
         return GpuReport(f"{node}:{index}", GpuUse.FREE)
 
     def settings(self, **more: object) -> HandOverSettings:
-        """Give settings that wait for tiny programs as long as they need."""
+        """Return settings that wait for tiny programs as long as they need."""
         kept = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
         sources = str(Path(libra_plan.__file__).resolve().parent.parent)
         chosen: dict[str, object] = {

@@ -30,7 +30,7 @@ def end(*processes: psutil.Process) -> None:
 
 
 def words_of(processes: Iterable[psutil.Process]) -> list[str]:
-    """Give the command lines of those that run; one that ends at this moment has none."""
+    """Return the command lines of those that run; one that ends at this moment has none."""
     found = []
     for process in processes:
         with suppress(psutil.Error):

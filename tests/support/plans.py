@@ -173,7 +173,7 @@ def workload_of(
     command: Sequence[str] = ("train.py",),
     lifecycle: LifecycleSpec | None = None,
 ) -> WorkloadFile:
-    """Give every role of every task the same command."""
+    """Return every role of every task the same command."""
     lengths = LogNormal(median_tokens=1000.0, sigma=1.0, max_tokens=8192)
     return WorkloadFile(
         schema_version=1,
