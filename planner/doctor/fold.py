@@ -21,7 +21,7 @@ __all__ = ["SampleFold"]
 _NAN = math.nan
 _MOST_ROWS = 1024  # of a device's samples that wait to be reduced
 _NETWORK = ("network_tx_bytes_per_s", "network_rx_bytes_per_s")
-_HOST = ("cpu_percent", "memory_used_mib", "memory_free_mib", "memory_total_mib", *_NETWORK)
+_HOST = ("cpu_percent", "memory_free_mib", "memory_total_mib")
 _GPU = (
     *("utilization_percent", "power_w", "memory_used_mib", "memory_total_mib", "memory_reserved_mib"),
     *("nvlink_tx_bytes_per_s", "nvlink_rx_bytes_per_s", "pcie_tx_bytes_per_s", "pcie_rx_bytes_per_s"),
@@ -122,17 +122,15 @@ class SampleFold:
 
     def _host_windows(self, columns: Floats, begins: _Begins) -> tuple[Floats, ...]:
         """Return the columns of a HostTrack."""
-        start_s, seconds, cpu, used, free, total, sent, received = columns
+        start_s, seconds, cpu, free, total = columns
         known_s = _known(seconds, cpu)
         return (
             start_s[begins],
             _mean(cpu, known_s, begins),
             np.add.reduceat(known_s, begins),
             np.add.reduceat(known_s * (cpu >= self._limits.cpu_percent), begins),
-            np.fmax.reduceat(used, begins),
             np.fmin.reduceat(free, begins),
             np.fmax.reduceat(total, begins),
-            np.add.reduceat(_known(seconds, np.fmax(sent, received)), begins),
         )
 
     def _gpu_windows(self, columns: Floats, begins: _Begins) -> tuple[Floats, ...]:

@@ -69,10 +69,8 @@ class HostTrack:
     cpu_percent: Floats
     cpu_known_s: Floats
     cpu_high_s: Floats
-    memory_used_mib: Floats
     memory_free_mib: Floats
     memory_total_mib: Floats
-    traffic_known_s: Floats
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,7 +97,6 @@ class RoleTrack:
     covered_s: Floats
     waiting: Floats
     samples_per_s: Floats
-    steps_per_s: Floats
     reserved_mib: Floats
     queues: tuple[QueueTrack, ...]
     ranks: tuple[RankTotal, ...]

@@ -83,7 +83,6 @@ class WorkFold:
                     covered_s=_column(rate.covered_s for rate in rates),
                     waiting=_column(rate.idle for rate in rates),
                     samples_per_s=_column(rate.samples_per_s for rate in rates),
-                    steps_per_s=_column(rate.steps_per_s for rate in rates),
                     reserved_mib=_column(reserved.get(stretch) for stretch in stretches),
                     queues=tuple(_queues(rates)),
                     ranks=ranks[key],

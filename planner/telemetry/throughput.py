@@ -68,13 +68,11 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class RankTotal:
-    """What one data-parallel rank did over all that was recorded; None: never counted or timed."""
+    """How long one data-parallel rank was recorded, and waited (None: it was never timed)."""
 
     dp_rank: int
     covered_s: float
     waited_s: float | None
-    tokens: float | None
-    samples: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,8 +294,6 @@ class Ledger:
                     rank,
                     sum(sums.covered_s for sums in every),
                     _total(sums.waited_s for sums in every),
-                    _total(sums.counts[0] for sums in every),
-                    _total(sums.counts[1] for sums in every),
                 )
                 for rank, every in sorted(of.items())
             )

@@ -79,11 +79,6 @@ class WorkWindow(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename={"e
         """Seconds in which the rank did not wait for others."""
         return self.length_s - min(self.waiting_s or 0.0, self.length_s)
 
-    @property
-    def tokens_per_s(self) -> float | None:
-        """Tokens/s; None when tokens were not counted or the window has no length."""
-        return None if self.tokens is None or self.length_s <= 0 else self.tokens / self.length_s
-
 
 class ClockAxis:
     """Puts the clocks of all machines and boots on one axis, seconds since 1970 where they are known.
