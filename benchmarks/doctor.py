@@ -34,7 +34,7 @@ UTC_S = 1_700_000_000
 
 
 def templates(node: str, gpus: int) -> list[str]:
-    """Give a line a second of a period, with places for stamp and monotonic seconds."""
+    """Return a line a second of a period, with places for stamp and monotonic seconds."""
     now = [0.0]
     source = SimulatedSource(gpus, node, Clocks(lambda: UTC_S + now[0], lambda: now[0]), random.Random(node))
     encode, found = msgspec.json.Encoder().encode, []
@@ -62,7 +62,7 @@ def record(folder: Path, node: str, gpus: int, seconds: int) -> int:
 
 
 def counts(rank: int, seconds: int) -> Iterator[WorkWindow]:
-    """Give a rank's windows; half of the ranks train, the others roll out."""
+    """Return a rank's windows; half of the ranks train, the others roll out."""
     role = "actor" if rank % 2 else "rollout"
     for end_s in range(10, seconds + 1, 10):
         yield WorkWindow(

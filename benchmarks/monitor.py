@@ -36,7 +36,7 @@ DAY_S = 86400
 
 
 def share_of_program(source: str, seconds: float, folder: Path) -> tuple[float, float]:
-    """Give the share of a core, and the memory in MiB."""
+    """Return the share of a core, and the memory in MiB."""
     words = ["monitor", "--source", source, "--format", "none", "--out", str(folder), "--prometheus", "0"]
     with subprocess.Popen([*PROGRAM, *words], stderr=subprocess.DEVNULL) as running:
         try:

@@ -227,7 +227,7 @@ def cost_of_looks() -> dict[str, object]:
 
 
 def attempt(read: Callable[[], object]) -> object:
-    """Give what a reading gives, or what it fails with: the rest of the run is worth having."""
+    """Return a reading, or the error it fails with, so that the rest of the run is kept."""
     try:
         return read()
     except Exception as problem:

@@ -38,7 +38,7 @@ def add_ns() -> list[float]:
 
 
 def line(rank: int) -> str:
-    """Give the line of a second, with places for the second."""
+    """Return the line of a second, with places for the second."""
     return (
         f'{{"schema_version":1,"task":"agent","role":"actor","dp_rank":{rank},"rank":{rank},"source":"s{rank}",'
         '"clock":"c","start_s":%d,"t_s":%d,"utc_s":%d,"tokens":4096,"samples":2,"steps":1,"waiting_s":0.25,'

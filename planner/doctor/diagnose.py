@@ -1,4 +1,4 @@
-"""Let every finder look, in the order an engineer would."""
+"""Run every finder, in the order in which an engineer would look."""
 
 from __future__ import annotations
 

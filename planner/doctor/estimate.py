@@ -74,7 +74,7 @@ def estimate_gains(
     Raises
     ------
     InputError
-        If a file is wrong, or the cluster cannot be told from the manifest.
+        If a file is wrong, or the cluster does not follow from the manifest.
     NoPlanError
         If no plan exists.
 
@@ -136,7 +136,7 @@ def step_changes(problem: Problem, plan: Plan) -> dict[str, StepChange]:
 
 
 def with_estimates(diagnosis: Diagnosis, changes: Mapping[str, StepChange]) -> Diagnosis:
-    """Put estimates in the place of bounds, which stay in the text and the figures."""
+    """Replace bounds by estimates; the bounds stay in the text and the figures."""
     return replace(diagnosis, findings=tuple(_estimated(each, changes) for each in diagnosis.findings))
 
 
@@ -145,7 +145,7 @@ def _estimated(finding: Finding, changes: Mapping[str, StepChange]) -> Finding:
     if change is None or finding.code not in PLANNED:
         return finding
     now, then = change.now_s, change.then_s
-    said = (
+    text = (
         f"× {change.factor:.2f} by a new plan: a step of {_seconds(then)} instead of {_seconds(now)}, both "
         "predicted (an estimate)"
         if abs(change.factor - 1) > _SAME
@@ -154,7 +154,7 @@ def _estimated(finding: Finding, changes: Mapping[str, StepChange]) -> Finding:
     bound = {} if finding.gain.factor is None else {"gain_bound_factor": finding.gain.factor}
     return replace(
         finding,
-        gain=Gain("estimate", change.factor, f"{said}; {finding.gain.text}"),
+        gain=Gain("estimate", change.factor, f"{text}; {finding.gain.text}"),
         figures=finding.figures | bound,
     )
 

@@ -58,7 +58,7 @@ class Counter:
         self._own = threading.local()
         self._cells: list[tuple[threading.Thread, list[float]]] = []
         self._left: list[float] = [0, 0, 0, 0]  # totals of threads that have ended
-        self._told: list[float] = [0, 0, 0, 0]  # totals at the last line
+        self._written: list[float] = [0, 0, 0, 0]  # totals at the last line
         self._waiters, self._waits_since_s, self._waited_s = 0, 0.0, 0.0
         self._queues: dict[str, float] = {}
         self._longest: dict[str, float] = {}
@@ -159,7 +159,7 @@ class Counter:
     def close(self) -> None:
         """Write what was counted so far, and close the file; a closed counter may go on."""
         with self._lock:
-            if not self._closed or self._sums() != self._told:
+            if not self._closed or self._sums() != self._written:
                 self._flush()
             self._closed = True
             self._file.close()
@@ -181,15 +181,15 @@ class Counter:
         line = self._line(now_s, totals)
         if line is None or not self._file.write(line):
             return
-        self._told, self._waited_s, self._start_s = totals, 0.0, now_s
+        self._written, self._waited_s, self._start_s = totals, 0.0, now_s
         self._longest = {}
         self._stale, self._stale_count, self._stalest = 0.0, 0.0, 0.0
         self._peak_mib = None
 
     def _line(self, now_s: float, totals: list[float]) -> dict[str, object] | None:
         """Return the line of the window that ends now; None when nothing was ever noted."""
-        told = zip(_COUNTS, totals, self._told, strict=True)
-        line: dict[str, object] = {name: now - then for name, now, then in told if now}
+        pairs = zip(_COUNTS, totals, self._written, strict=True)
+        line: dict[str, object] = {name: now - then for name, now, then in pairs if now}
         if self._waited_s > 0:
             line["waiting_s"] = round(min(self._waited_s, now_s - self._start_s), 6)
         if self._queues:

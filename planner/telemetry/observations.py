@@ -1,4 +1,4 @@
-"""What a look is told of the world since the last one. Everything unknown is None or missing, never 0."""
+"""Observations that a re-plan decision rests on. What is unknown is None or missing, never 0."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class BatchStep(File, frozen=True):
 
 
 class EventKind(str, Enum):
-    """Say what happened."""
+    """What happened."""
 
     GPU_LOST = "gpu-lost"
     GPU_RETURNED = "gpu-returned"

@@ -1,4 +1,4 @@
-"""From telemetry records to observations: the one way for the command, the re-plan loop and the simulator."""
+"""Derives observations from telemetry records, for the command, the re-plan loop and the simulator alike."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def observe(
     stated: Observations | None = None,
     notes: Callable[[str], None] = lambda line: None,
 ) -> Observations | None:
-    """Put together what was observed of the tasks that run.
+    """Derive from records what was observed of the tasks that run.
 
     Parameters
     ----------

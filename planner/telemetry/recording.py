@@ -132,8 +132,8 @@ class Recorder:
             _append(part, self._encode(sample) + b"\n")
         except OSError as problem:
             if self._failed_s is None:
-                said = problem.strerror or problem
-                self._note(f"recording stops, monitoring goes on: {self._folder}: {said}")
+                reason = problem.strerror or problem
+                self._note(f"recording stops, monitoring goes on: {self._folder}: {reason}")
             self._failed_s = now_s
             self._dropped += 1
             self._close_part()  # its last line may be torn: the next sample begins a new one

@@ -22,7 +22,7 @@ POWER_LIMITED = GpuDetails(age_s=0.0, power_limit_w=700.0)
 
 
 def card(index: int = 0, **readings: Any) -> GpuSample:
-    """Give a GPU that works, on 60 % of its memory, and tells no traffic."""
+    """Return a GPU that works on 60 % of its memory and reports no traffic."""
     return GpuSample(
         **{
             "uuid": f"GPU-{index}",
@@ -38,7 +38,7 @@ def card(index: int = 0, **readings: Any) -> GpuSample:
 
 
 def computer(**readings: Any) -> HostSample:
-    """Give a host that is well."""
+    """Return a host that is well."""
     known = {"cpu_percent": 30.0, "cpu_cores": 64, "memory_total_mib": 1e6}
     return HostSample(**{**known, "memory_used_mib": 3e5, "memory_free_mib": 7e5, **readings})
 
@@ -77,7 +77,7 @@ def work(
     every_s: float = 10.0,
     **fixed: Any,
 ) -> Iterator[WorkWindow]:
-    """Give windows of a rank, each of `every_s` seconds; `fields` adds to the one that ends at a second."""
+    """Return windows of a rank, each of `every_s` seconds; `fields` adds to the one that ends at a second."""
     for number in range(int(seconds / every_s)):
         end_s = (number + 1) * every_s
         known = {"tokens": 1000.0, "samples": 10.0, **fixed, **fields(end_s)}
@@ -95,7 +95,7 @@ def work(
 
 
 def placed(couplings: dict[str, str] | None = None, **roles: Iterable[int]) -> Placement:
-    """Give task `t` the GPUs of node0 by role; kinds are guessed from names."""
+    """Return a placement in which task `t` holds GPUs of node0 by role."""
     holders: dict[str, tuple[Holder, ...]] = {f"node0:{index}": () for index in range(8)}
     for role, indices in roles.items():
         for index in indices:
@@ -124,11 +124,11 @@ def look(*recordings: Any, **more: Any) -> Diagnosis:
 
 
 def codes(diagnosis: Diagnosis) -> list[str]:
-    """Give the codes found, in order."""
+    """Return the codes found, in order."""
     return [each.code for each in diagnosis.findings]
 
 
 def only(diagnosis: Diagnosis) -> Finding:
-    """Give the one finding there must be."""
+    """Return the one finding there must be."""
     assert len(diagnosis.findings) == 1, codes(diagnosis)
     return diagnosis.findings[0]

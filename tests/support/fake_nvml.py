@@ -34,18 +34,18 @@ class NVMLError(Exception):
 
 
 def memory(total: float, used: float, reserved: float = 0.0, free: float | None = None) -> SimpleNamespace:
-    """Give memory as NVML does, from MiB."""
+    """Return memory as NVML does, from MiB."""
     left = total - used - reserved if free is None else free
     return SimpleNamespace(total=total * MIB, used=used * MIB, reserved=reserved * MIB, free=left * MIB)
 
 
 def counter(value: int) -> SimpleNamespace:
-    """Give a field's value as NVML does: an unsigned long long."""
+    """Return a field's value as NVML does: an unsigned long long."""
     return SimpleNamespace(nvmlReturn=0, valueType=3, value=SimpleNamespace(ullVal=value))
 
 
 def no_counter() -> SimpleNamespace:
-    """Give a field that the GPU does not have."""
+    """Return a field that the GPU does not have."""
     return SimpleNamespace(nvmlReturn=NOT_SUPPORTED, valueType=0, value=SimpleNamespace())
 
 

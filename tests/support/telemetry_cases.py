@@ -16,17 +16,17 @@ DATA = Path(__file__).parents[1] / "data" / "telemetry"
 
 
 def stamp(utc_s: float) -> datetime:
-    """Give a time of day in UTC."""
+    """Return a time of day in UTC."""
     return datetime.fromtimestamp(utc_s, timezone.utc)
 
 
 def clocks_of(hands: Hands) -> Clocks:
-    """Give clocks that a test moves by hand."""
+    """Return clocks that a test moves by hand."""
     return Clocks(lambda: hands.utc_s, lambda: hands.monotonic_s)
 
 
 def gpu(index: int = 0, utilization: float | None = 50.0, **more: Any) -> GpuSample:
-    """Give a GPU that is well."""
+    """Return a GPU that is well."""
     return GpuSample(
         uuid=f"GPU-{index}",
         index=index,
@@ -42,7 +42,7 @@ def gpu(index: int = 0, utilization: float | None = 50.0, **more: Any) -> GpuSam
 def sample(
     at_s: float, *gpus: GpuSample, node: str = "node0", utc_s: float | None = None, **more: Any
 ) -> NodeSample:
-    """Give a sample taken `at_s` seconds on the monotonic clock."""
+    """Return a sample taken `at_s` seconds on the monotonic clock."""
     return NodeSample(
         node=node,
         taken_utc=stamp(1.7e9 + at_s if utc_s is None else utc_s),
@@ -55,14 +55,14 @@ def sample(
 
 
 def held_by(*processes: ProcessUse, **more: Any) -> GpuDetails:
-    """Give details with processes."""
+    """Return details with processes."""
     return GpuDetails(age_s=0.0, processes=processes, **more)
 
 
 def recorder(
     folder: Path, hands: Hands, said: list[str] | None = None, retention: Retention | None = None
 ) -> Recorder:
-    """Give a recorder; what it says goes to `said`."""
+    """Return a recorder; what it says goes to `said`."""
     header = Header(
         schema_version=SCHEMA_VERSION,
         node="node0",

@@ -60,8 +60,8 @@ def _logged(name: str, text: str, left_out: list[SkippedRecord]) -> Iterator[tup
             step = record.number("rollout/step", "step")
             yield number if step is None else int(step), record.where, dict(record.fields)
         return
-    for line, said in enumerate(text.splitlines(), start=1):
-        found = _LINE.search(said)
+    for line, entry in enumerate(text.splitlines(), start=1):
+        found = _LINE.search(entry)
         if found is None:
             continue
         where = f"{name}:{line}"

@@ -99,7 +99,7 @@ def test_stationary_noise_gives_no_finding(seed, level, spread, memory, wobble):
 
 
 def unknown(at_s):
-    """Give GPUs of which nothing can be read."""
+    """Return GPUs of which nothing can be read."""
     return [
         card(0, **dict.fromkeys(("utilization_percent", "memory_total_mib", "memory_used_mib", "power_w")))
     ]

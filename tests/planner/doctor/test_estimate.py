@@ -10,13 +10,13 @@ from libra_plan.planner.doctor.estimate import StepChange, with_estimates
 
 
 def step(seconds):
-    """Give a step time with a tenth of bounds."""
+    """Return a step time with a tenth of bounds."""
     return Estimate(seconds, 0.9 * seconds, 1.1 * seconds, "s", Origin.INTERPOLATED)
 
 
 @pytest.fixture
 def slow():
-    """Give the diagnosis of a slow rollout."""
+    """Return the diagnosis of a slow rollout."""
     return look([], [*work("actor", 1200, waiting_s=4.0), *work("rollout", 1200, waiting_s=0.0)])
 
 

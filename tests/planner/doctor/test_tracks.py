@@ -8,7 +8,7 @@ from libra_plan.planner.doctor.tracks import spells
 
 
 def joined(starts, chosen):
-    """Give runs as pairs."""
+    """Return runs as pairs."""
     found = spells(np.array(starts, dtype=float), np.array(chosen, dtype=bool), 10.0, 10.0)
     return [(each.began_s, each.ended_s) for each in found]
 

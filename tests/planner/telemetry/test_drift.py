@@ -38,7 +38,7 @@ def task(name="t"):
 
 
 def steps(seconds, number=20, *, begin_s=0.0, role="actor", batch=16.0, length=1024.0, **more):
-    """Give windows of one step each."""
+    """Return windows of one step each."""
     return [
         WorkWindow(
             start_s=begin_s + at * seconds,

@@ -12,7 +12,7 @@ def cpu(percent, share=1.0):
 
 
 def gpus(percent):
-    """Give a GPU at that utilization."""
+    """Return a GPU at that utilization."""
     return lambda at_s: (card(utilization_percent=percent),)
 
 

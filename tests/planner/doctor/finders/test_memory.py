@@ -61,7 +61,7 @@ def test_what_the_allocator_reserves_counts_too():
 
 
 def noisy(at_s):
-    """Give a level with noise."""
+    """Return a level with noise."""
     return 0.8 + 0.05 * random.Random(at_s).random()
 
 

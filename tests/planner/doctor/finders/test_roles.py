@@ -9,7 +9,7 @@ from doctor_cases import card, codes, look, only, placed, play, work
 
 
 def counts(training=4.0, rollout=0.2, seconds=1200, queues=None, **more):
-    """Give a training role and a rollout that wait so many seconds of ten."""
+    """Return a training role and a rollout that wait so many seconds of ten."""
     return chain(
         work("actor", seconds, waiting_s=training, queues=queues or {}),
         work("rollout", seconds, waiting_s=rollout, **more),
@@ -70,7 +70,7 @@ def test_a038_gpus_are_not_added_to_a_rollout_that_uses_one_of_eight():
 
 
 def buffered(training=0.2, rollout=4.0, length=lambda at_s: 10.0, seconds=2400):
-    """Give roles that wait so many seconds of ten, and a buffer."""
+    """Return roles that wait so many seconds of ten, and a buffer."""
     return chain(
         work("actor", seconds, lambda at_s: {"queues": {"experience": length(at_s)}}, waiting_s=training),
         work("rollout", seconds, waiting_s=rollout),
@@ -108,7 +108,7 @@ def test_what_is_nearly_slow_training(given):
 
 
 def ranks(*waits, seconds=1200):
-    """Give ranks that wait so many seconds of ten."""
+    """Return ranks that wait so many seconds of ten."""
     return chain.from_iterable(
         work("scorer", seconds, rank=rank, waiting_s=waited) for rank, waited in enumerate(waits)
     )
@@ -142,7 +142,7 @@ def test_a_few_minutes_are_too_short_to_judge():
 
 
 def queued(name, length, waits=0.0, seconds=2400):
-    """Give a queue by time, beside a training role and a rollout that both wait."""
+    """Return a queue by time, beside a training role and a rollout that both wait."""
     return chain(
         work("rollout", seconds, lambda at_s: {"queues": {name: length(at_s)}}, waiting_s=0.0),
         work("actor", seconds, waiting_s=waits),
