@@ -19,7 +19,7 @@ from libra_plan.models.pricing.switching import (
     weight_gib,
 )
 from libra_plan.models.quantities import Estimate, Origin
-from libra_plan.profiles.catalog import load_profile, shipped_folder
+from libra_plan.profiles.catalog import load_profile, load_switching, shipped_folder
 from libra_plan.profiles.schema import (
     LifecycleSpec,
     MeasuredSpread,
@@ -130,10 +130,13 @@ def test_the_slowest_of_several_rollouts_sets_the_hand_over(slow):
     small = load_profile(shipped_folder() / "h200-qwen2.5-1.5b-decode")
     rollouts = [small, small, small]
     rollouts[slow] = large
-    cluster = uniform_cluster(8, "h200_sxm", 143_155.9)
-    alone = sync_s(cluster, [large], None)
-    assert alone > sync_s(cluster, [small], None) > 0.0
-    assert sync_s(cluster, rollouts, None) == alone
+    one_node = uniform_cluster(8, "h200_sxm", 143_155.9)
+    by_file = uniform_cluster(16, "h200_sxm", 143_155.9, inter_node_gib_per_s=None)
+    (path,) = shipped_folder().glob("h200-switching/switching.yaml")
+    for cluster, switching in ((one_node, None), (by_file, load_switching(path)[0])):
+        alone = sync_s(cluster, [large], switching)
+        assert alone > sync_s(cluster, [small], switching) > 0.0
+        assert sync_s(cluster, rollouts, switching) == alone
 
 
 def test_unknown_link_between_nodes_hands_weights_over_by_checkpoint():
