@@ -28,8 +28,7 @@ from loops import (
 from libra_plan.planner.controller.reconcile import reconcile
 from libra_plan.planner.controller.snapshot import LoopInputs
 from libra_plan.planner.controller.state import LoopState, Rung, to_bytes
-from libra_plan.planner.problem import IncumbentTask, Quota
-from libra_plan.planner.problem import Policy as Objective
+from libra_plan.planner.problem import IncumbentTask
 from libra_plan.planner.telemetry.observations import (
     BatchStep,
     CheckpointAge,
@@ -258,30 +257,6 @@ def test_roles_are_replanned_within_their_gpus_when_that_suffices() -> None:
     looked = loop.look()
     assert looked.decision.rung is Rung.ROLES
     assert [move.task for move in looked.decision.moves] == ["rl"]
-
-
-def test_tiers_and_quotas_go_through_the_planners_own_solve() -> None:
-    """Under other policies the plan is charged, ripened and adopted whole."""
-    problem = replace(shifted_world(), policy=Objective.PRIORITY, quotas=(Quota("t", 8),))
-    loop = Loop(problem, policy(stay={"task_s": 0.0}))
-    rules = [looked.decision.rule for looked in loop.looks(4)]
-    assert rules[0] == "looks"
-    assert "gain" in rules
-    assert loop.gpus("b") > 1
-
-
-@pytest.mark.parametrize("objective", [Objective.PRIORITY, Objective.MAX_MIN])
-def test_events_are_acted_on_under_other_policies(objective: Objective) -> None:
-    """A lost GPU is no less urgent where the objective is not a sum."""
-    tasks = [scaling("a", 100.0, 0.7, 8), scaling("b", 100.0, 0.7, 8)]
-    loop = Loop(running_best(replace(world(8, tasks), policy=objective)))
-    loop.look()
-    held = loop.problem.running[0].roles[0].replicas[0][0]
-    looked = loop.look(events=(Event(EventKind.GPU_LOST, gpu=held),))
-    assert looked.decision.rule == "event"
-    assert looked.decision.plan is not None
-    assert loop.gpus("a") > 0
-    assert loop.gpus("b") > 0
 
 
 def test_a_first_look_with_nothing_running_starts_what_waits() -> None:
