@@ -18,9 +18,9 @@ from libra_plan.models.quantities import Estimate, Origin, weakest
 from libra_plan.models.query import Query
 from libra_plan.models.rollout.admission import Admission, Frontier, frontier_of
 from libra_plan.models.rollout.luck import Luck, luck_of
-from libra_plan.models.rollout.makespan import Trajectories, continuous_s, makespan_s
+from libra_plan.models.rollout.makespan import Trajectories, makespan_s
 from libra_plan.models.rollout.mixed import ReplicaKind
-from libra_plan.models.rollout.streaming import Stream, stream_of
+from libra_plan.models.rollout.streaming import Stream, continuous_s, stream_of
 from libra_plan.models.stage_option import Coupling, CouplingKind
 from libra_plan.profiles.catalog import LoadedProfile
 from libra_plan.profiles.schema import RoleSpec

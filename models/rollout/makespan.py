@@ -20,35 +20,27 @@ of a step waits much longer than the mean.
 
 from __future__ import annotations
 
-import heapq
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
-from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from libra_plan.models.costs.base import DecodeCoefficients
 from libra_plan.models.lengths import FloatArray, IntArray, LengthSample
 from libra_plan.models.rollout.admission import Admission
+from libra_plan.models.rollout.schedule import dealt, makespans_s
 
 __all__ = [
     "MOST_TURN_EVENTS",
     "Trajectories",
-    "continuous_s",
-    "decode_steps",
     "drawn_waits_s",
     "makespan_s",
     "makespan_with_waits",
     "pair_lengths",
     "simulated_turns",
-    "slot_steps",
     "token_work_s",
 ]
-
-Steps = TypeVar("Steps", int, float)
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,58 +109,11 @@ def token_work_s(work: Trajectories, coefficients: DecodeCoefficients) -> FloatA
     return result
 
 
-def decode_steps(lengths: Sequence[int], contexts: Sequence[int], admission: Admission) -> int:
-    """Count the steps in which something runs, under in-order admission.
-
-    `contexts` are final contexts; each must fit `admission.tokens` alone.
-    """
-    running: list[tuple[int, int]] = []
-    now = last = used = 0
-    for length, context in zip(lengths, contexts, strict=True):
-        while running and (len(running) >= admission.sequences or used + context > admission.tokens):
-            now, freed = heapq.heappop(running)
-            used -= freed
-        heapq.heappush(running, (now + length, context))
-        used += context
-        last = max(last, now + length)
-    return last
-
-
-def slot_steps(lengths: list[Steps], slots: int) -> Steps:
-    """Count steps when only the number of slots limits admission (a faster `decode_steps`)."""
-    ends = lengths[:slots]
-    heapq.heapify(ends)
-    replace_first = heapq.heapreplace
-    for length in lengths[slots:]:
-        replace_first(ends, ends[0] + length)
-    return max(ends)
-
-
-def _only_slots_bind(contexts: IntArray, admission: Admission) -> bool:
-    if admission.sequences * float(contexts.max()) <= admission.tokens:
-        return True
-    top = np.partition(contexts, len(contexts) - admission.sequences)[-admission.sequences :]
-    return float(top.sum()) <= admission.tokens
-
-
-def _limited_steps(lengths: IntArray, contexts: IntArray, admission: Admission) -> int:
-    if len(lengths) > admission.sequences and _only_slots_bind(contexts, admission):
-        return int(slot_steps(lengths.tolist(), admission.sequences))
-    return decode_steps(lengths.tolist(), contexts.tolist(), admission)
-
-
-def _check_fits(work: Trajectories, replicas: int, admission: Admission) -> None:
+def check_fits(work: Trajectories, replicas: int, admission: Admission) -> None:
     if not 1 <= replicas <= len(work):
         raise ValueError(f"{replicas} replicas for {len(work)} trajectories")
     if admission.sequences < 1 or float(work.final_context.max()) > admission.tokens:
         raise ValueError(f"the longest trajectory does not fit {admission}")
-
-
-def _dealt(values: NDArray[Any], replicas: int) -> FloatArray:
-    """Lay values out as (rounds, replicas), the last round filled up with zeros."""
-    table = np.zeros(-(-len(values) // replicas) * replicas)
-    table[: len(values)] = values
-    return table.reshape(-1, replicas)
 
 
 def makespan_s(
@@ -183,24 +128,21 @@ def makespan_s(
     Shares are dealt round-robin in the given order, since lengths are not known in advance.
     Prefill blocks decoding: `prefill_s`, seconds per trajectory (shape (n,)), adds to its replica.
     """
-    _check_fits(work, replicas, admission)
-    prefill = np.zeros(len(work)) if prefill_s is None else prefill_s
-    steps = _dealt(work.response_tokens, replicas).max(axis=0)
-    reserved = _dealt(work.final_context, replicas).sum(axis=0)
+    check_fits(work, replicas, admission)
+    prefill = np.zeros((1, len(work))) if prefill_s is None else prefill_s[None]
+    lengths, contexts = work.response_tokens[None].astype(float), work.final_context[None].astype(float)
+    token_work = token_work_s(work, coefficients)[None]
+    if work.tool_wait_s == 0:
+        work_s = token_work + prefill
+        return float(makespans_s(lengths, contexts, work_s, coefficients.fixed_s, admission, replicas)[0])
     shares = np.bincount(np.arange(len(work)) % replicas, minlength=replicas)
-    limited = (shares > admission.sequences) | (reserved > admission.tokens)
-    if work.tool_wait_s > 0:
-        token_work = _dealt(token_work_s(work, coefficients), replicas).sum(axis=0)
-        waits_s = drawn_waits_s(len(work), work.turns, work.tool_wait_s, work.tool_wait_sigma)
-        longest = _dealt(waits_s.sum(axis=1), replicas).max(axis=0)
-        most = coefficients.fixed_s * steps + token_work + longest
-        most[limited] = np.inf
-        return _waiting_s(work, coefficients, admission, _dealt(prefill, replicas).sum(axis=0), most, waits_s)
-    for replica in np.flatnonzero(limited).tolist():
-        part = work.share(replica, replicas)
-        steps[replica] = _limited_steps(part.response_tokens, part.final_context, admission)
-    token_work = _dealt(token_work_s(work, coefficients) + prefill, replicas).sum(axis=0)
-    return float((coefficients.fixed_s * steps + token_work).max())
+    reserved = dealt(contexts, replicas).sum(axis=1)[0]
+    waits_s = drawn_waits_s(len(work), work.turns, work.tool_wait_s, work.tool_wait_sigma)
+    longest = dealt(waits_s.sum(axis=1)[None], replicas).max(axis=1)[0]
+    steps, seconds = dealt(lengths, replicas).max(axis=1)[0], dealt(token_work, replicas).sum(axis=1)[0]
+    most = coefficients.fixed_s * steps + seconds + longest
+    most[(shares > admission.sequences) | (reserved > admission.tokens)] = np.inf
+    return _waiting_s(work, coefficients, admission, dealt(prefill, replicas).sum(axis=1)[0], most, waits_s)
 
 
 def _waiting_s(
@@ -227,42 +169,6 @@ def _waiting_s(
         seconds += coefficients.per_prefill_s * float(part.prompt_tokens.sum())
         slowest = max(slowest, seconds + float(prefill_s[replica]))
     return slowest
-
-
-def continuous_s(
-    work: Trajectories,
-    coefficients: DecodeCoefficients,
-    admission: Admission,
-    replicas: int = 1,
-    prefill_s: float = 0.0,
-) -> float:
-    """Return the seconds per step of replicas that never drain: total work ÷ steady rate.
-
-    With N slots held all the time, B of them computing, a step takes t = a + B·(b + k·c) (c: mean
-    context, weighted by length) and a slot is held L̄·t + wait per trajectory, so
-    B = N·L̄·t/(L̄·t + wait) and the step's n trajectories take n·(L̄·t + wait)/(N·R). N is the least of
-    the slots and the tokens over the mean final context a slot holds; that staleness may allow fewer on
-    their way is told in `streaming.py`. Prefill seconds, over all trajectories, are shared evenly.
-    """
-    _check_fits(work, replicas, admission)
-    count, lengths = len(work), work.response_tokens.astype(float)
-    mean_length = float(lengths.mean())
-    held = float((work.final_context * lengths).sum() / lengths.sum())  # slots see lengths weighted by time
-    slots = max(min(float(admission.sequences), admission.tokens / held), 1.0)
-    per_sequence = float(token_work_s(work, coefficients).sum() / lengths.sum())  # b + k·c
-    wait = work.turns * work.tool_wait_s
-    step = _steady_step_s(coefficients.fixed_s, per_sequence, slots, mean_length, wait)
-    return count * (mean_length * step + wait) / (slots * replicas) + prefill_s / replicas
-
-
-def _steady_step_s(fixed: float, per_sequence: float, slots: float, length: float, wait: float) -> float:
-    """Solve t = a + β·N·L·t/(L·t + w) for t ≥ 0: L·t² + (w − a·L − β·N·L)·t − a·w = 0."""
-    if wait == 0.0:
-        return fixed + per_sequence * slots
-    linear = wait - fixed * length - per_sequence * slots * length
-    root = math.sqrt(linear * linear + 4.0 * length * fixed * wait)
-    # of the two equal forms, take the one that does not subtract near-equal numbers
-    return (root - linear) / (2.0 * length) if linear < 0 else 2.0 * fixed * wait / (root + linear)
 
 
 # Turns × trajectories that are simulated one by one. Beyond it, neighbouring turns are merged (their

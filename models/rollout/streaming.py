@@ -15,15 +15,17 @@ tests/planner/simulate/test_stage_times.py.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from libra_plan.models.costs.base import DecodeCoefficients
-from libra_plan.models.rollout.makespan import Trajectories, token_work_s
+from libra_plan.models.rollout.admission import Admission
+from libra_plan.models.rollout.makespan import Trajectories, check_fits, token_work_s
 
-__all__ = ["Stream", "least_step_s", "stream_of"]
+__all__ = ["Stream", "continuous_s", "least_step_s", "stream_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,3 +64,39 @@ def least_step_s(work_s: Any, latency_s: Any, rest_s: Any, staleness: int) -> An
     most = staleness + 0.5
     half = (rest_s + most * work_s + latency_s) / (2.0 * most)
     return half + np.sqrt(np.maximum(half * half - rest_s * work_s / most, 0.0))
+
+
+def continuous_s(
+    work: Trajectories,
+    coefficients: DecodeCoefficients,
+    admission: Admission,
+    replicas: int = 1,
+    prefill_s: float = 0.0,
+) -> float:
+    """Return the seconds per step of replicas that never drain: total work ÷ steady rate.
+
+    With N slots held all the time, B of them computing, a step takes t = a + B·(b + k·c) (c: mean
+    context, weighted by length) and a slot is held L̄·t + wait per trajectory, so
+    B = N·L̄·t/(L̄·t + wait) and the step's n trajectories take n·(L̄·t + wait)/(N·R). N is the least of
+    the slots and the tokens over the mean final context a slot holds; that staleness may allow fewer on
+    their way is told in `streaming.py`. Prefill seconds, over all trajectories, are shared evenly.
+    """
+    check_fits(work, replicas, admission)
+    count, lengths = len(work), work.response_tokens.astype(float)
+    mean_length = float(lengths.mean())
+    held = float((work.final_context * lengths).sum() / lengths.sum())  # slots see lengths weighted by time
+    slots = max(min(float(admission.sequences), admission.tokens / held), 1.0)
+    per_sequence = float(token_work_s(work, coefficients).sum() / lengths.sum())  # b + k·c
+    wait = work.turns * work.tool_wait_s
+    step = _steady_step_s(coefficients.fixed_s, per_sequence, slots, mean_length, wait)
+    return count * (mean_length * step + wait) / (slots * replicas) + prefill_s / replicas
+
+
+def _steady_step_s(fixed: float, per_sequence: float, slots: float, length: float, wait: float) -> float:
+    """Solve t = a + β·N·L·t/(L·t + w) for t ≥ 0: L·t² + (w − a·L − β·N·L)·t − a·w = 0."""
+    if wait == 0.0:
+        return fixed + per_sequence * slots
+    linear = wait - fixed * length - per_sequence * slots * length
+    root = math.sqrt(linear * linear + 4.0 * length * fixed * wait)
+    # of the two equal forms, take the one that does not subtract near-equal numbers
+    return (root - linear) / (2.0 * length) if linear < 0 else 2.0 * fixed * wait / (root + linear)

@@ -16,7 +16,8 @@ import numpy as np
 from libra_plan.models.lengths import IntArray
 from libra_plan.models.packing import pack
 from libra_plan.models.rollout.admission import Admission
-from libra_plan.models.rollout.makespan import Trajectories, continuous_s, makespan_s, pair_lengths
+from libra_plan.models.rollout.makespan import Trajectories, makespan_s, pair_lengths
+from libra_plan.models.rollout.streaming import continuous_s
 from libra_plan.models.rollout.streaming import Stream, stream_of
 from libra_plan.planner.simulate.work import log_normal, read_tokens, turn_counts
 from libra_plan.planner.simulate.world import DecodeCosts, Outcomes, Training, WorldTask

@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 from libra_plan.models.costs.base import DecodeCoefficients
 from libra_plan.models.lengths import LengthSample, sample_lengths
 from libra_plan.models.rollout.admission import Admission
-from libra_plan.models.rollout.luck import _HEAP_ROWS, _by_slots, drawn_steps, luck_of
-from libra_plan.models.rollout.makespan import Trajectories, continuous_s, makespan_s, pair_lengths
+from libra_plan.models.rollout.luck import drawn_steps, luck_of
+from libra_plan.models.rollout.makespan import Trajectories, makespan_s, pair_lengths
+from libra_plan.models.rollout.schedule import _HEAP_ROWS, _by_slots
+from libra_plan.models.rollout.streaming import continuous_s
 from libra_plan.profiles.schema import LogNormal
 
 H200_7B = DecodeCoefficients(7e-3, 1.5e-4, 3.6e-8, 0.05)

@@ -14,14 +14,14 @@ from libra_plan.models.lengths import LengthSample, sample_lengths
 from libra_plan.models.rollout.admission import Admission
 from libra_plan.models.rollout.makespan import (
     Trajectories,
-    continuous_s,
-    decode_steps,
     drawn_waits_s,
     makespan_s,
     makespan_with_waits,
     pair_lengths,
     simulated_turns,
 )
+from libra_plan.models.rollout.schedule import decode_steps
+from libra_plan.models.rollout.streaming import continuous_s
 from libra_plan.profiles.schema import LogNormal
 
 H200_7B = DecodeCoefficients(7e-3, 1.5e-4, 3.6e-8, 0.05)
