@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from msgspec.structs import replace
 
@@ -136,20 +136,11 @@ class LastSeen:
         return found
 
 
-def open_source(
-    name: str,
-    clocks: Clocks,
-    timeouts: SourceTimeouts,
-    load: Callable[[], Any] | None = None,
-    find: Callable[[], str | None] | None = None,
-) -> SampleSource:
-    """Open the source that a user named: this machine, `simulated:N` GPUs, a recording or a URL.
-
-    `load` and `find` replace the loading of NVML and the search for nvidia-smi in tests.
-    """
+def open_source(name: str, clocks: Clocks, timeouts: SourceTimeouts) -> SampleSource:
+    """Open the source that a user named: this machine, `simulated:N` GPUs, a recording or a URL."""
     kind, _, number = name.partition(":")
     if name in ("auto", "nvml", "smi"):
-        return _open_local(name, clocks, timeouts, load, find)
+        return _open_local(name, clocks, timeouts)
     if kind == "simulated" and (number.isdecimal() or not number) and int(number or 8) <= _MOST_SIMULATED:
         from libra_plan.planner.telemetry.simulated import SimulatedSource
 
@@ -165,25 +156,18 @@ def open_source(
     return RecordedSource(Path(name))
 
 
-def _open_local(
-    name: str,
-    clocks: Clocks,
-    timeouts: SourceTimeouts,
-    load: Callable[[], Any] | None,
-    find: Callable[[], str | None] | None,
-) -> SampleSource:
+def _open_local(name: str, clocks: Clocks, timeouts: SourceTimeouts) -> SampleSource:
     """Open NVML, or nvidia-smi where NVML is missing and was not asked for by name.
 
     A driver that is installed but fails is no reason to give up: the source reports it and tries again.
     """
-    from libra_plan.planner.telemetry.nvml import load_library
+    from libra_plan.planner.telemetry import nvml, smi
     from libra_plan.planner.telemetry.nvml_source import NvmlSource
-    from libra_plan.planner.telemetry.smi import SmiSource, find_smi
 
     node, why = socket.gethostname(), None
     if name != "smi":
         try:
-            source = NvmlSource((load or load_library)(), node, clocks, timeouts)
+            source = NvmlSource(nvml.load_library(), node, clocks, timeouts)
         except (InputError, ImportError) as problem:
             why = str(problem)
         else:
@@ -191,11 +175,11 @@ def _open_local(
             if why is None:
                 return source
             source.close()
-    if name == "nvml" or (find or find_smi)() is None:
+    if name == "nvml" or smi.find_smi() is None:
         raise InputError(
             "the GPUs of this machine cannot be read",
             got=why or "no nvidia-smi on PATH",
             allowed="a machine with an NVIDIA driver",
             way_out="run it on a GPU node, or name another --source: a recording, a URL, simulated",
         )
-    return SmiSource(node, clocks, timeouts)
+    return smi.SmiSource(node, clocks, timeouts)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from statistics import fmean
 
 from libra_plan.planner.doctor.evidence import TRAINING, Evidence
@@ -31,18 +30,8 @@ _FEEDING = (_EXPERIENCE, "rollout")  # queues between rollout and training; ever
 _LEAST_LOOKS = 10
 
 
-@dataclass(frozen=True, slots=True)
-class _Pair:
-    """A task's training role and its rollout, with the share of time that each waited, if it was timed."""
-
-    training: RoleTrack
-    rollout: RoleTrack
-    training_waits: float | None
-    rollout_waits: float | None
-
-
-def _pairs(evidence: Evidence, limits: Thresholds) -> Iterator[_Pair]:
-    """Yield the pair of every task that has both and was seen for long enough."""
+def _pairs(evidence: Evidence, limits: Thresholds) -> Iterator[tuple[RoleTrack, RoleTrack]]:
+    """Yield training role and rollout of every task that has both and was seen for long enough."""
     for task in evidence.tasks:
         training, rollout = evidence.of_kind(task, *TRAINING), evidence.of_kind(task, "rollout")
         if not training or not rollout:
@@ -51,7 +40,7 @@ def _pairs(evidence: Evidence, limits: Thresholds) -> Iterator[_Pair]:
         trains = min(training, key=lambda role: TRAINING.index(role.kind))
         rolls = max(rollout, key=lambda role: float(role.covered_s.sum()))
         if min(trains.covered_s.sum(), rolls.covered_s.sum()) >= limits.seen_s:
-            yield _Pair(trains, rolls, trains.waited_share, rolls.waited_share)
+            yield trains, rolls
 
 
 def _waits_more(own: float | None, other: float | None, limits: Thresholds) -> bool:
@@ -92,9 +81,9 @@ def _span(start_s: object, limits: Thresholds) -> Spell:
 @finder("rollout-slow", Need.TRAINING, Need.WAITING)
 def rollout_slow(evidence: Evidence, limits: Thresholds) -> Iterator[Finding]:
     """Find training that waits more than its rollout, where no full buffer and no backlog explains it."""
-    for pair in _pairs(evidence, limits):
-        training, rollout, waits = pair.training, pair.rollout, pair.training_waits
-        if waits is None or not _waits_more(waits, pair.rollout_waits, limits):
+    for training, rollout in _pairs(evidence, limits):
+        waits, rollout_waits = training.waited_share, rollout.waited_share
+        if waits is None or not _waits_more(waits, rollout_waits, limits):
             continue
         standing = [each.name for each in _queues(evidence, training.task) if _is_standing(each, limits)]
         # a buffer that is never empty feeds training; another queue that stands holds the rollout back
@@ -102,9 +91,9 @@ def rollout_slow(evidence: Evidence, limits: Thresholds) -> Iterator[Finding]:
             continue
         figures = {"training_waiting_share": waits, "covered_s": float(training.covered_s.sum())}
         other = f"{rollout.role} does not report its waits"
-        if pair.rollout_waits is not None:
-            figures["rollout_waiting_share"] = pair.rollout_waits
-            other = f"{rollout.role} {pair.rollout_waits:.0%}"
+        if rollout_waits is not None:
+            figures["rollout_waiting_share"] = rollout_waits
+            other = f"{rollout.role} {rollout_waits:.0%}"
         seen = f"{training.name} waited {waits:.0%} of {duration(figures['covered_s'])}, {other}"
         takes, makes = training.capacity, rollout.mean_rate
         if takes is not None and makes is not None:
@@ -146,19 +135,19 @@ def _advice(evidence: Evidence, rollout: RoleTrack, limits: Thresholds) -> str:
 @finder("training-slow", Need.TRAINING)
 def training_slow(evidence: Evidence, limits: Thresholds) -> Iterator[Finding]:
     """Find rollouts that wait more than their training, or fill the buffer between them."""
-    for pair in _pairs(evidence, limits):
-        training, rollout, waits = pair.training, pair.rollout, pair.rollout_waits
+    for training, rollout in _pairs(evidence, limits):
+        waits, training_waits = rollout.waited_share, training.waited_share
         buffers = (each for each in _queues(evidence, training.task) if each.name == _EXPERIENCE)
         grows = next(filter(None, (_doubles(each, limits) for each in buffers)), None)
-        if grows is None and not _waits_more(waits, pair.training_waits, limits):
+        if grows is None and not _waits_more(waits, training_waits, limits):
             continue
         figures, seen = {"covered_s": float(rollout.covered_s.sum())}, []
         if waits is not None:
             figures["rollout_waiting_share"] = waits
             seen.append(f"{rollout.name} waited {waits:.0%} of {duration(figures['covered_s'])}")
-        if pair.training_waits is not None:
-            figures["training_waiting_share"] = pair.training_waits
-            seen.append(f"{training.role} {pair.training_waits:.0%}")
+        if training_waits is not None:
+            figures["training_waiting_share"] = training_waits
+            seen.append(f"{training.role} {training_waits:.0%}")
         if grows is not None:
             figures |= {"experience_first": grows.first, "experience_last": grows.last}
             seen.append(f"the experience buffer grew from {grows.first:.0f} to {grows.last:.0f}")

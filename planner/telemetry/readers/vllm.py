@@ -22,7 +22,7 @@ from libra_plan.profiles.importers.records import SourceFiles
 
 __all__ = ["READER"]
 
-_SCRAPE = re.compile(r"# scrape ([0-9]{1,12}(?:\.[0-9]*)?)\s*$")
+_SCRAPE = re.compile(r"^# scrape ([0-9]{1,12}(?:\.[0-9]*)?)[ \t\r]*$", re.MULTILINE)
 _PREFIX = "vllm:"
 
 Page = dict[tuple[int, str], float]
@@ -60,18 +60,14 @@ def _sound_pages(name: str, text: str, left_out: list[SkippedRecord]) -> Iterato
 
 def _pages(name: str, text: str) -> Iterator[tuple[str, float, str]]:
     """Yield every page with where it begins and when it was fetched; a torn last one is left out."""
-    at_s: float | None = None
-    where, lines = "", list[str]()
-    for number, line in enumerate(text.splitlines(), start=1):
-        mark = _SCRAPE.match(line)
-        if mark is None:
-            lines.append(line)
-            continue
-        if at_s is not None:
-            yield where, at_s, "\n".join(lines)
-        at_s, where, lines = float(mark[1]), f"{name}:{number}", []
-    if at_s is not None and text.endswith("\n"):
-        yield where, at_s, "\n".join(lines)
+    marks = list(_SCRAPE.finditer(text))
+    ends = [mark.start() for mark in marks[1:]]
+    if text.endswith("\n"):
+        ends.append(len(text))
+    line, counted = 1, 0
+    for mark, end in zip(marks, ends, strict=False):
+        line, counted = line + text.count("\n", counted, mark.start()), mark.start()
+        yield f"{name}:{line}", float(mark[1]), text[mark.end() : end]
 
 
 def _page(text: str) -> Page:

@@ -7,6 +7,7 @@ from fake_nvml import LIBRARY_NOT_FOUND, MISMATCH, FakeGpu, FakeNvml, Hands
 from telemetry_cases import clocks_of
 
 from libra_plan.errors import InputError
+from libra_plan.planner.telemetry import nvml, smi
 from libra_plan.planner.telemetry.dcgm import DcgmSource
 from libra_plan.planner.telemetry.nvml_source import NvmlSource
 from libra_plan.planner.telemetry.recording import RecordedSource
@@ -17,16 +18,24 @@ from libra_plan.planner.telemetry.sources import SourceTimeouts, open_source
 LIMITS = SourceTimeouts(look_s=30.0, start_s=30.0)
 
 
-def choose(name, library=None, found=None):
-    def load():
-        if library is None:
-            raise ImportError("no pynvml")
-        return library
+@pytest.fixture
+def choose(monkeypatch):
+    """Open a source on a machine with this library and nvidia-smi."""
 
-    return open_source(name, clocks_of(Hands()), LIMITS, load, lambda: found)
+    def open_on(name, library=None, found=None):
+        def load():
+            if library is None:
+                raise ImportError("no pynvml")
+            return library
+
+        monkeypatch.setattr(nvml, "load_library", load)
+        monkeypatch.setattr(smi, "find_smi", lambda: found)
+        return open_source(name, clocks_of(Hands()), LIMITS)
+
+    return open_on
 
 
-def test_the_source_is_what_can_be_had(tmp_path):
+def test_the_source_is_what_can_be_had(choose, tmp_path):
     """`auto` takes NVML, else nvidia-smi, and says what is missing where there is neither."""
     assert isinstance(choose("auto", FakeNvml(FakeGpu(0)), "/x"), NvmlSource)
     assert isinstance(choose("auto", None, "/x"), SmiSource)
