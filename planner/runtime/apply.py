@@ -98,7 +98,7 @@ class HandOverReport:
 def apply(
     run: Manifest | Path | str,
     *,
-    folder: Path = RUN_FOLDER,
+    folder: Path | str = RUN_FOLDER,
     node: str | None = None,
     dry_run: bool = True,
     first: bool = False,
@@ -157,7 +157,7 @@ def apply(
 
 
 def stop(
-    folder: Path = RUN_FOLDER, *, dry_run: bool = True, settings: HandOverSettings = _DEFAULT
+    folder: Path | str = RUN_FOLDER, *, dry_run: bool = True, settings: HandOverSettings = _DEFAULT
 ) -> HandOverReport:
     """Save and stop everything that runs here; `apply` can start it again.
 
@@ -188,6 +188,7 @@ def stop(
     >>> lp.stop(dry_run=False).outcome
     'new'
     """
+    folder = Path(folder)
     if not dry_run and not any((folder / name).exists() for name in (r.JOURNAL, LOCK, host.STATE_FILE)):
         return HandOverReport("", (), "new")  # nothing was ever started there, and nothing is made there
     with _opened(folder, None, dry_run, settings) as opened:
@@ -201,7 +202,7 @@ def stop(
 
 
 def resume(
-    folder: Path = RUN_FOLDER,
+    folder: Path | str = RUN_FOLDER,
     *,
     back: bool = False,
     dry_run: bool = True,
@@ -248,10 +249,12 @@ def resume(
 
 
 @contextmanager
-def _opened(folder: Path, node: str | None, dry_run: bool, settings: HandOverSettings) -> Iterator[_OpenRun]:
+def _opened(
+    where: Path | str, node: str | None, dry_run: bool, settings: HandOverSettings
+) -> Iterator[_OpenRun]:
     """Open a run's folder: for looking, or locked and with its journal open for writing."""
-    with writing(folder):
-        folder = folder.absolute()
+    folder = Path(where).absolute()
+    with writing(Path(where)):
         if not dry_run and node is not None:
             folder.mkdir(parents=True, exist_ok=True)
         dry_run = dry_run or not folder.exists()  # to stop, or to go on, needs something that was started

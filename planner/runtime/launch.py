@@ -113,7 +113,7 @@ def launch(
     node: str | None = None,
     tasks: Sequence[str] | None = None,
     dry_run: bool = True,
-    folder: Path = RUN_FOLDER,
+    folder: Path | str = RUN_FOLDER,
     check_gpus: gpus.GpuCheck = gpus.gpus_free,
     allow_unknown_gpus: bool = False,
     options: AgentOptions | None = None,
@@ -179,6 +179,7 @@ def launch(
     if dry_run:
         return LaunchReport(here.id, agents)
     inherited = dict(os.environ if environment is None else environment)
+    folder = Path(folder)
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     with lock_folder(folder):
