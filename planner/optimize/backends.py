@@ -14,7 +14,7 @@ from libra_plan.planner.optimize.objective import TaskCandidates
 
 __all__ = ["MANY", "MasterResult", "are_many", "bound_name", "maximise"]
 
-MANY = 2_000
+MANY = 300
 """Candidates up to which CP-SAT over all of them proves more, sooner."""
 
 

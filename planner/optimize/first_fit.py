@@ -9,41 +9,65 @@ It finds a placement or gives up; giving up proves nothing, CP-SAT decides then.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
 
 from libra_plan.models.topology import Cluster, GpuId
 from libra_plan.planner.optimize.assignment import CpuNeed, Item, NodeAssignment
 
 __all__ = ["first_fit", "splits_racks"]
 
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
-@dataclass(slots=True)
-class _Room:
-    """What is left on a node."""
+_WHOLE = 1e-9  # of a worker: quotients of cores and MiB are true to less
 
-    gpus: dict[str, int]
-    cores: float
-    host_mib: float
 
-    def holds(self, item: Item, gpus: int) -> bool:
-        return (
-            self.gpus.get(item.gpu_class, 0) >= gpus
-            and self.cores >= item.cpu_cores_per_gpu * gpus
-            and self.host_mib >= item.host_memory_mib_per_gpu * gpus
-        )
+@dataclass
+class _Nodes:
+    """What is left on the nodes, by their number: GPUs of each class, cores and host memory."""
 
-    def most(self, item: Item) -> int:
-        """Count the blocks of an item that fit."""
-        blocks = self.gpus.get(item.gpu_class, 0) // item.block_gpus
-        while blocks and not self.holds(item, blocks * item.block_gpus):
-            blocks -= 1
-        return blocks
+    names: list[str]
+    gpus: dict[str, Ints]
+    cores: Floats
+    host_mib: Floats
+    spans: list[str]
 
-    def take(self, item: Item, gpus: int) -> None:
-        self.gpus[item.gpu_class] -= gpus
-        self.cores -= item.cpu_cores_per_gpu * gpus
-        self.host_mib -= item.host_memory_mib_per_gpu * gpus
+    def blocks(self, item: Item, block_gpus: int) -> Ints:
+        """Count the blocks of so many GPUs that fit on each node."""
+        found = self.gpus[item.gpu_class] // block_gpus
+        for left, each in (
+            (self.cores, item.cpu_cores_per_gpu * block_gpus),
+            (self.host_mib, item.host_memory_mib_per_gpu * block_gpus),
+        ):
+            if each:
+                most = np.maximum(np.floor(left / each), 0.0)
+                found = np.minimum(found, (most - (most * each > left)).astype(np.int64))
+        return found
+
+    def take(self, item: Item, node: int, gpus: int) -> None:
+        self.gpus[item.gpu_class][node] -= gpus
+        self.cores[node] -= item.cpu_cores_per_gpu * gpus
+        self.host_mib[node] -= item.host_memory_mib_per_gpu * gpus
+
+
+@dataclass
+class _Home:
+    """Where a task is: its nodes so far, the nodes of its rack, and the GPUs it still wants by class."""
+
+    nodes: set[int]
+    near: set[int]
+    rest: Counter[str]
+
+    def distance(self, number: int) -> Ints:
+        """Rank nodes: those the task has, those of its rack, the others."""
+        found = np.full(number, 2, dtype=np.int64)
+        found[list(self.near)] = 1
+        found[list(self.nodes)] = 0
+        return found
 
 
 def first_fit(
@@ -57,35 +81,28 @@ def first_fit(
     """Place items that may go anywhere; None when best fit does not manage or GPUs are named."""
     if any(item.by_id for item in items):
         return None
-    none = dict.fromkeys(cluster.gpu_classes, 0)
-    gpu_class = {gpu: each.gpu_class for gpu, each in cluster.gpus.items()}
-    rooms = {
-        node.id: _Room(
-            {**none, **Counter(gpu_class[gpu] for gpu in free[node.id])},
-            (node.cpu_cores or 0.0) - used_cores.get(node.id, 0.0),
-            (node.host_memory_mib or 0.0) - used_host_mib.get(node.id, 0.0),
-        )
-        for node in cluster
-    }
-    result = NodeAssignment({}, {}, {}, {})
-    homes: dict[str, _Home] = {}
+    nodes = _nodes(cluster, free, used_cores, used_host_mib)
     of_task: dict[str, list[Item]] = {}
     for item in items:
         of_task.setdefault(item.task, []).append(item)
+    homes: dict[str, _Home] = {}
+    result = NodeAssignment({}, {}, {}, {})
     for number in sorted(range(len(items)), key=lambda n: (-items[n].block_gpus, n)):
-        task = items[number].task
-        if task not in homes:
-            homes[task] = _home(cluster, of_task[task], rooms)
-        if not _place_item(cluster, number, items[number], rooms, homes[task], result):
+        item = items[number]
+        if item.task not in homes:
+            homes[item.task] = _home(cluster, of_task[item.task], nodes)
+        full = cluster.full_node_gpus[item.gpu_class]
+        place = _place_whole_nodes if item.block_gpus > full else _place_blocks
+        if not place(number, item, full, nodes, homes[item.task], result):
             return None
     for number, need in enumerate(cpu_needs):
-        if not _place_workers(number, need, rooms, result):
+        if not _place_workers(number, need, nodes, result):
             return None
     return result
 
 
 def splits_racks(cluster: Cluster, items: Sequence[Item], assigned: NodeAssignment) -> bool:
-    """Tell whether any task is spread over more than one rack."""
+    """Whether any task is spread over more than one rack."""
     if not cluster.racks:
         return False
     racks: dict[str, set[str | None]] = {}
@@ -95,128 +112,116 @@ def splits_racks(cluster: Cluster, items: Sequence[Item], assigned: NodeAssignme
     return any(len(each) > 1 for each in racks.values())
 
 
-@dataclass(slots=True)
-class _Home:
-    """Where a task is: its nodes so far, the nodes of its rack, and the GPUs it still wants by class."""
+def _nodes(
+    cluster: Cluster,
+    free: Mapping[str, Sequence[GpuId]],
+    used_cores: Mapping[str, float],
+    used_host_mib: Mapping[str, float],
+) -> _Nodes:
+    gpus = {name: np.zeros(len(cluster.nodes), dtype=np.int64) for name in cluster.gpu_classes}
+    known = cluster.gpus
+    for number, node in enumerate(cluster):
+        for gpu in free[node.id]:
+            gpus[known[gpu].gpu_class][number] += 1
+    return _Nodes(
+        [node.id for node in cluster],
+        gpus,
+        np.array([(node.cpu_cores or 0.0) - used_cores.get(node.id, 0.0) for node in cluster]),
+        np.array([(node.host_memory_mib or 0.0) - used_host_mib.get(node.id, 0.0) for node in cluster]),
+        [cluster.span_of[node.id] for node in cluster],
+    )
 
-    nodes: set[str]
-    near: set[str]
-    rest: Counter[str]
 
-
-def _home(cluster: Cluster, items: Sequence[Item], rooms: Mapping[str, _Room]) -> _Home:
+def _home(cluster: Cluster, items: Sequence[Item], nodes: _Nodes) -> _Home:
     """Choose the rack of a task: where most of it is now, else the fullest that has room for all of it."""
-    nodes = {gpu.node for item in items for gpu in item.liked}
+    held = {cluster.order_of[gpu.node] for item in items for gpu in item.liked}
     wanted: Counter[str] = Counter()
     for item in items:
         wanted[item.gpu_class] += item.block_gpus * item.blocks
     if not cluster.racks:
-        return _Home(nodes, set(), wanted)
-    members: dict[str | None, list[str]] = {}
-    for node in cluster:
-        members.setdefault(node.rack, []).append(node.id)
+        return _Home(held, set(), wanted)
+    members: dict[str | None, list[int]] = {}
+    for number, node in enumerate(cluster):
+        members.setdefault(node.rack, []).append(number)
 
     def rank(rack: str | None) -> tuple[float, ...]:
-        room = {name: sum(rooms[node].gpus[name] for node in members[rack]) for name in wanted}
+        room = {name: int(nodes.gpus[name][members[rack]].sum()) for name in wanted}
         lacks = sum(max(0, gpus - room[name]) for name, gpus in wanted.items())
-        return -len(nodes.intersection(members[rack])), lacks, sum(room.values())
+        return -len(held.intersection(members[rack])), lacks, sum(room.values())
 
-    return _Home(nodes, set(members[min(members, key=rank)]), wanted)
+    return _Home(held, set(members[min(members, key=rank)]), wanted)
 
 
-def _place_item(
-    cluster: Cluster,
-    number: int,
-    item: Item,
-    rooms: dict[str, _Room],
-    home: _Home,
-    result: NodeAssignment,
+def _place_blocks(
+    number: int, item: Item, full: int, nodes: _Nodes, home: _Home, result: NodeAssignment
 ) -> bool:
-    full = cluster.full_node_gpus[item.gpu_class]
-    if item.block_gpus > full:
-        chosen = _whole_nodes(cluster, item, full, rooms, home)
-        if chosen is None:
-            return False
-        home.rest[item.gpu_class] -= full * len(chosen)
-        for name in chosen:
-            rooms[name].take(item, full)
-        result.whole_nodes[number] = tuple(sorted(chosen, key=list(rooms).index))
-        home.nodes.update(chosen)
-        return True
-
+    """Put blocks on the nodes of the task, those of its rack, those with room for its rest, the fullest."""
     left = item.blocks
     while left:
-        fitting = [
-            name
-            for name, room in rooms.items()
-            if room.gpus[item.gpu_class] and room.holds(item, item.block_gpus)
-        ]
-        if not fitting:
+        fits = nodes.blocks(item, item.block_gpus)
+        able = np.flatnonzero(fits)
+        if not len(able):
             return False
         several = home.rest[item.gpu_class] >= full
-        for best in sorted(fitting, key=_nearest(item, rooms, home, full)):
+        room = nodes.gpus[item.gpu_class][able]
+        short = room < min(home.rest[item.gpu_class], full)
+        rank = (home.distance(len(fits))[able] * 2 + short) * (full + 1) + room
+        if left < len(able):  # no more nodes than blocks are wanted
+            nearest = np.flatnonzero(rank <= np.partition(rank, left - 1)[left - 1])
+            able, rank = able[nearest], rank[nearest]
+        for best in able[np.argsort(rank, kind="stable")].tolist():
             if not left or (several and home.rest[item.gpu_class] < full):
                 break  # what is left of the task fits in one node: look for that anew
-            here = min(left, rooms[best].most(item))
-            rooms[best].take(item, here * item.block_gpus)
+            here = min(left, int(fits[best]))
+            nodes.take(item, best, here * item.block_gpus)
             home.rest[item.gpu_class] -= here * item.block_gpus
-            result.blocks[number, best] = result.blocks.get((number, best), 0) + here
+            at = (number, nodes.names[best])
+            result.blocks[at] = result.blocks.get(at, 0) + here
             home.nodes.add(best)
             left -= here
     return True
 
 
-def _nearest(
-    item: Item, rooms: Mapping[str, _Room], home: _Home, full: int
-) -> Callable[[str], tuple[bool, bool, bool, int]]:
-    """Rank nodes: those the task has, those of its rack, those with room for its rest, the fullest."""
-    wanted = min(home.rest[item.gpu_class], full)
-
-    def rank(name: str) -> tuple[bool, bool, bool, int]:
-        free = rooms[name].gpus[item.gpu_class]
-        return name not in home.nodes, name not in home.near, free < wanted, free
-
-    return rank
-
-
-def _whole_nodes(
-    cluster: Cluster, item: Item, full: int, rooms: Mapping[str, _Room], home: _Home
-) -> list[str] | None:
-    """Choose free nodes for blocks larger than one, each block in one NVLink domain; None when too few."""
+def _place_whole_nodes(
+    number: int, item: Item, full: int, nodes: _Nodes, home: _Home, result: NodeAssignment
+) -> bool:
+    """Choose free nodes for blocks larger than one, each block in one NVLink domain."""
     each = item.block_gpus // full
-    empty: dict[str, list[str]] = {}
-    for name, room in rooms.items():
-        if room.holds(item, full):
-            empty.setdefault(cluster.span_of[name], []).append(name)
-    for names in empty.values():
-        names.sort(key=lambda name: (name not in home.nodes, name not in home.near))
-    chosen: list[str] = []
+    distance = home.distance(len(nodes.names))
+    able = np.flatnonzero(nodes.blocks(item, full))
+    empty: dict[str, list[int]] = {}
+    for node in able[np.argsort(distance[able], kind="stable")].tolist():
+        empty.setdefault(nodes.spans[node], []).append(node)
+    chosen: list[int] = []
     for _ in range(item.blocks):
-        able = [names for names in empty.values() if len(names) >= each]
-        if not able:
-            return None
-        best = min(able, key=lambda names: (_distance(names[:each], home), len(names)))
+        spans = [span for span in empty.values() if len(span) >= each]
+        if not spans:
+            return False
+        best = min(spans, key=lambda span: (int(distance[span[:each]].sum()), len(span)))
         chosen += best[:each]
         del best[:each]
-    return chosen
+    for node in chosen:
+        nodes.take(item, node, full)
+    home.rest[item.gpu_class] -= full * len(chosen)
+    home.nodes.update(chosen)
+    result.whole_nodes[number] = tuple(nodes.names[node] for node in sorted(chosen))
+    return True
 
 
-def _distance(names: Sequence[str], home: _Home) -> tuple[int, int]:
-    return sum(name not in home.nodes for name in names), sum(name not in home.near for name in names)
-
-
-def _place_workers(number: int, need: CpuNeed, rooms: dict[str, _Room], result: NodeAssignment) -> bool:
+def _place_workers(number: int, need: CpuNeed, nodes: _Nodes, result: NodeAssignment) -> bool:
     left = need.workers
-    for name, room in sorted(rooms.items(), key=lambda entry: -entry[1].cores):
+    for node in np.argsort(-nodes.cores, kind="stable").tolist():
         fits = [left]
         if need.cpu_cores_per_worker:
-            fits.append(int((room.cores + 1e-9) // need.cpu_cores_per_worker))
+            fits.append(int((nodes.cores[node] + _WHOLE) // need.cpu_cores_per_worker))
         if need.host_memory_mib_per_worker:
-            fits.append(int((room.host_mib + 1e-9) // need.host_memory_mib_per_worker))
+            fits.append(int((nodes.host_mib[node] + _WHOLE) // need.host_memory_mib_per_worker))
         here = max(0, min(fits))
         if here:
-            room.cores -= here * need.cpu_cores_per_worker
-            room.host_mib -= here * need.host_memory_mib_per_worker
-            result.workers[number, name] = here
+            nodes.cores[node] -= here * need.cpu_cores_per_worker
+            nodes.host_mib[node] -= here * need.host_memory_mib_per_worker
+            result.workers[number, nodes.names[node]] = here
             left -= here
+        if not left:
+            return True
     return left == 0

@@ -91,19 +91,21 @@ def _placed(
         return None
     blocks = _blocks_by_item(problem.cluster, items, assigned, free)
     order = problem.cluster.order_of
+    shares_of: dict[str, list[CpuShare]] = {}
+    for number, node in sorted(assigned.workers, key=lambda at: (at[0], order[at[1]])):
+        need = cpu_needs[number]
+        share = CpuShare(need.role, node, assigned.workers[number, node])
+        shares_of.setdefault(need.task, []).append(share)
+    items_of: dict[int, list[int]] = {}
+    for number, owner in enumerate(owners):
+        items_of.setdefault(owner, []).append(number)
     placements: dict[int, TaskPlacement] = {}
     for t, entry in chosen.items():
-        shares = staying.get(t) or tuple(
-            CpuShare(need.role, node, count)
-            for (number, node), count in sorted(
-                assigned.workers.items(), key=lambda each: (each[0][0], order[each[0][1]])
-            )
-            if (need := cpu_needs[number]).task == tasks[t].task.id
-        )
+        shares = staying.get(t) or tuple(shares_of.get(tasks[t].task.id, ()))
         if t in held:
             roles = _held_roles(entry.configuration, held[t])
         else:
-            mine = {items[n].pool: blocks[n] for n, owner in enumerate(owners) if owner == t}
+            mine = {items[n].pool: blocks[n] for n in items_of.get(t, ())}
             roles = _roles(problem.cluster, tasks[t].task, entry.configuration, mine)
         placements[t] = TaskPlacement(roles, shares)
     return placements

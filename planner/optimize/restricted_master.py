@@ -138,7 +138,8 @@ class _Search:
     def wanted(self) -> float:
         """Return the gap that is wanted, as a value."""
         scale = abs(self.bound) if math.isfinite(self.bound) else 1.0
-        return max(self.effort.gap * scale, 4 * SAFETY * max(1.0, scale))
+        rounding = 4 * SAFETY * max(1.0, scale, largest(self.master.value))
+        return max(self.effort.gap * scale, rounding)
 
     @property
     def near(self) -> bool:
@@ -274,7 +275,8 @@ def solve_restricted(
     bound = max(found.value, min(found.bound, math.inf if known_bound is None else known_bound))
     if found.chosen is None:
         return MasterResult(None, bound, optimal=False)
-    near = bound - found.value <= params.gap * max(1e-9, abs(found.value)) + 4 * SAFETY * max(1.0, abs(bound))
+    rounding = 4 * SAFETY * max(1.0, abs(bound), largest(master.value))
+    near = bound - found.value <= params.gap * max(1e-9, abs(found.value)) + rounding
     return MasterResult(master.choice(found.chosen), bound, optimal=near)
 
 

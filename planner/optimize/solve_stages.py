@@ -40,6 +40,7 @@ __all__ = ["SolveStage", "StageRequest", "solve_stage"]
 _MOST_JOINT = (
     20_000  # configurations, of which some are of several tasks; configuration generation knows none of those
 )
+_MOST_COMPARED = 1_000  # tasks up to which a plan is compared with the splits made by hand
 _STEPS = 10_000  # moved state is counted in this many parts of all that could be moved
 
 
@@ -93,13 +94,17 @@ def solve_stage(request: StageRequest, policy: PlanPolicy, before: SolveStage | 
     as_before = search.place(fixed) if settled else None
     if not any(each.candidates for each in search.tasks[settled:]):
         return SolveStage(search, settled, as_before, None, {}, queued_tasks(search, fixed, None))
-    stopped = request.params.stopped and known is not None and bool(known.chosen)
-    baselines = {} if stopped else _baselines(search, settled)  # whoever stopped waits for what there is
+    chosen = known is not None and bool(known.chosen)
+    # whoever stopped waits for what there is, and splits of very many tasks take longer than all the rest
+    without = chosen and (request.params.stopped or len(search.tasks) > _MOST_COMPARED)
+    baselines = {} if without else _baselines(search, settled)
     start = _best(policy, search, baselines.values())
     first = _hinted(search.tasks, request.hint, settled) or (start.choice if start else None)
     if known is not None:
         first = known.choice
     outcome = policy.plan(search, first)
+    if without and outcome.placed is None:
+        baselines = _baselines(search, settled)
     kept = [each for each in search.constraints if each.code] + list(outcome.promises)
     baselines = {name: each for name, each in baselines.items() if keeps_all(kept, each.choice)}
     rivals = [outcome.placed, *baselines.values()]

@@ -177,7 +177,9 @@ def test_a_choice_that_breaks_a_row_is_not_taken(monkeypatch: pytest.MonkeyPatch
     """CBC has printed Optimal over "Postprocessed model is infeasible": we add the rows up ourselves."""
     everything = dict.fromkeys(range(150), 0)
     monkeypatch.setattr(milp, "_by_highs", lambda *_: milp._Found(everything, -1.0, True))
-    with pytest.raises(LibraError, match=r"breaks its own constraints; got .* in knapsack:0; allowed: at most"):
+    with pytest.raises(
+        LibraError, match=r"breaks its own constraints; got .* in knapsack:0; allowed: at most"
+    ):
         best_choice(Backend.HIGHS)
 
 
