@@ -35,7 +35,7 @@ class ProfileDrift:
 
 def drift(
     profiles: str | Path,
-    recordings: Iterable[Path],
+    recordings: Iterable[str | Path],
     *,
     reader: str = "counter",
     task: str = "",
@@ -81,7 +81,11 @@ def drift(
     Examples
     --------
     >>> import libra_plan as lp
-    >>> found = lp.drift("profiles/", ["run/telemetry"], out="run/corrections.json")  # doctest: +SKIP
+    >>> counter = lp.counter("work", task="agent-7b", role="actor")
+    >>> counter.add(samples=128, steps=1)
+    >>> counter.close()
+    >>> lp.drift("profiles", ["work"]).left_out
+    ()
     """
     folder = load_folder(find_folder(profiles))
     if folder.workload is None:
@@ -95,7 +99,8 @@ def drift(
     if run is not None:
         planned = _planned(read_manifest(run / CURRENT if run.is_dir() else run), known, digest)
     left_out: list[SkippedRecord] = []
-    windows = read_work(list(recordings), reader, ReaderFacts(task, gpus, samples), left_out)
+    facts = ReaderFacts(task, gpus, samples)
+    windows = read_work([Path(each) for each in recordings], reader, facts, left_out)
     tasks = folder.workload.tasks
     found = tuple(
         drifts(

@@ -41,6 +41,13 @@ class Simulation:
         What the runs of the first seed left behind, where it was asked for.
     look_s
         Seconds between two looks, by world.
+
+    Examples
+    --------
+    >>> import libra_plan as lp
+    >>> found = lp.simulate("drift-search-48", ["equal", "best-static"], hours=0.2)
+    >>> sorted({each.policy for each in found.summaries})
+    ['best-static', 'equal']
     """
 
     runs: tuple[Figures, ...]

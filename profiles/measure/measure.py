@@ -124,7 +124,10 @@ def measure_profile(
     Examples
     --------
     >>> import libra_plan as lp
-    >>> report = lp.measure_profile("qwen2.5-7b", "profiles/", budget_s=1200)  # doctest: +SKIP
+    >>> lp.measure_profile("no-such-model", "own")
+    Traceback (most recent call last):
+        ...
+    libra_plan.errors.ProfileError: no such model; got no-such-model; ...
     """
     _check(phases, train_precision)
     points = read_points_plan(Path(plan), phases) if isinstance(plan, (str, Path)) else plan or {}

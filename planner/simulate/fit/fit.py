@@ -60,6 +60,13 @@ class FittedWorld:
         What each recording was taken for.
     left_out
         Lines of recordings that could not be used.
+
+    Examples
+    --------
+    >>> import dataclasses
+    >>> import libra_plan as lp
+    >>> [each.name for each in dataclasses.fields(lp.FittedWorld)][:3]
+    ['world', 'base', 'figures']
     """
 
     world: World
@@ -141,9 +148,11 @@ def fit_world(
     Examples
     --------
     >>> import libra_plan as lp
-    >>> fitted = lp.fit_world(
-    ...     "examples/fit/base.yaml", ["examples/fit/counters"], out=None
-    ... )  # doctest: +SKIP
+    >>> _ = lp.monitor("simulated:2", for_s=0.0, out="telemetry")
+    >>> lp.fit_world("examples/fit/base.yaml", ["telemetry"])
+    Traceback (most recent call last):
+        ...
+    libra_plan.errors.WorkloadError: the recording cannot support a fit; ...
     """
     worlds = find_worlds([base] if isinstance(base, (str, Path, World)) else base, hours)
     if len(worlds) != 1:
