@@ -65,12 +65,11 @@ def _require_columns(select: Mapping[str, str], source: SourceFiles) -> None:
     columns = list(dict.fromkeys(each for _, names in columns_by_file(source) for each in names))
     for column in select:
         if column not in columns:
-            raise InputError(
+            source.refuse(
                 "--select names no column of the table",
                 got=column,
                 allowed=wording.one_of(columns),
                 way_out=wording.did_you_mean(column, columns) or "the first row names the columns",
-                where=Where(source.path),
             )
 
 
@@ -92,12 +91,11 @@ def _shape(model: str, source: SourceFiles) -> ModelShape:
     try:
         return model_shape(model)
     except InputError as problem:
-        raise InputError(
+        source.refuse(
             f"the shape of {model} is unknown",
             allowed=problem.allowed,
             way_out="add --model with the path of its config.json and --select for its rows",
-            where=Where(source.path),
-        ) from None
+        )
 
 
 def _stack(record: SourceRecord, facts: ImportFacts) -> _Stack:

@@ -61,12 +61,11 @@ def _mapping(facts: ImportFacts, phase: Phase, source: SourceFiles) -> _Mapping:
     mapping: _Mapping = {}
     for ours, text in facts.columns.items():
         if ours not in COLUMNS:
-            raise InputError(
+            source.refuse(
                 "--columns names no column of points.csv",
                 got=ours,
                 allowed=wording.one_of(COLUMNS),
                 way_out=wording.did_you_mean(ours, COLUMNS) or "our column stands before the `=`",
-                where=Where(source.path),
             )
         whole = all(text in columns for _, columns in files)
         theirs, _, unit = (text, "", "") if whole or ":" not in text else text.rpartition(":")
@@ -78,12 +77,11 @@ def _mapping(facts: ImportFacts, phase: Phase, source: SourceFiles) -> _Mapping:
     needs += ["tpot_definition"] if phase == "serve" else []
     demand(facts, needs, "a plain table", source.path)
     if facts.tpot_definition == "e2e" and "ttft_s" not in mapping:
-        raise InputError(
+        source.refuse(
             "e2e ÷ output holds the prefill, which cannot be told apart without the time to the first token",
             got="no ttft_s in --columns",
             allowed="a column with the time to the first token",
             way_out="add ttft_s=COLUMN:ms, or import the time per token after the first",
-            where=Where(source.path),
         )
     return mapping
 
@@ -113,12 +111,11 @@ def _require_all(
         return
     taken = {theirs for theirs, _ in mapping.values()}
     free = dict.fromkeys(column for _, columns in files for column in columns if column not in taken)
-    raise InputError(
+    source.refuse(
         f"a table of phase {phase} needs more columns",
         got=wording.one_of(mapping),
         allowed=f"also {wording.one_of(lacking)}",
         way_out=f"add them to --columns; columns of the file not taken yet: {wording.one_of(free)}",
-        where=Where(source.path),
     )
 
 
@@ -129,12 +126,11 @@ def _checked_unit(column: str, theirs: str, unit: str, source: SourceFiles) -> s
     if (kind is None and unit) or (kind is not None and unit not in fitting):
         meant = wording.did_you_mean(unit, fitting) if kind else None
         right = " or ".join(f"{column}={theirs}:{name}" for name in fitting) or f"{column}={theirs}"
-        raise InputError(
+        source.refuse(
             f"--columns must state the unit of {column}" if kind else f"{column} is a plain number",
             got=unit or "no unit",
             allowed=wording.one_of(fitting) if kind else "no unit",
             way_out=meant or f"write {right}",
-            where=Where(source.path),
         )
     return unit or None
 

@@ -15,7 +15,6 @@ from typing import cast
 
 import msgspec
 
-from libra_plan.errors import InputError, Where
 from libra_plan.profiles import wording
 from libra_plan.profiles.importers.base import (
     BadRow,
@@ -38,22 +37,20 @@ _PASSES = ("score", "train")
 def _read(source: SourceFiles, facts: ImportFacts) -> Reading:
     phase = cast(Phase, facts.phase)
     if phase == "serve":
-        raise InputError(
+        source.refuse(
             "windows of counters do not tell prompts from outputs",
             got="--phase serve",
             allowed="decode, score, train",
             way_out="record a decode role, or import the engine's own benchmark",
-            where=Where(source.path),
         )
     windows = list(records(source))
     roles = sorted({str(record.fields.get("role")) for record in windows})
     if facts.role not in roles:
-        raise InputError(
+        source.refuse(
             "the recording has no such role",
             got=f"--role {facts.role}",
             allowed=wording.one_of(roles),
             way_out=wording.did_you_mean(str(facts.role), roles) or "state one of them",
-            where=Where(source.path),
         )
     own = [record for record in windows if str(record.fields.get("role")) == facts.role]
     _check_task(own, source)
@@ -77,12 +74,11 @@ def _read(source: SourceFiles, facts: ImportFacts) -> Reading:
 def _check_task(own: list[SourceRecord], source: SourceFiles) -> None:
     tasks = sorted({str(record.fields["task"]) for record in own if "task" in record.fields})
     if len(tasks) > 1:
-        raise InputError(
+        source.refuse(
             "several tasks have the role in this recording",
             got=", ".join(tasks),
             allowed="one task",
             way_out="import the files of one task",
-            where=Where(source.path),
         )
 
 

@@ -10,9 +10,9 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from libra_plan.errors import ProfileError, Where
+from libra_plan.errors import InputError, ProfileError, Where
 from libra_plan.profiles.document import read_text, shown
 
 __all__ = [
@@ -36,6 +36,10 @@ class SourceFiles:
     path: str
     texts: tuple[tuple[str, str], ...]
     sha256: str
+
+    def refuse(self, what: str, **parts: object) -> NoReturn:
+        """Raise an InputError about the source; `parts` are `got`, `allowed` and `way_out`."""
+        raise InputError(what, **parts, where=Where(self.path))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)

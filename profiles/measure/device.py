@@ -36,7 +36,8 @@ def read_nvml(uuid: str | None, load: Callable[[str], Any] = import_module) -> N
         nvml.nvmlInit()
     except Exception:  # no library, no driver, no permission: all mean that NVML cannot be asked
         return NvmlFacts()
-    with contextlib.closing(_Closer(nvml)):
+    with contextlib.ExitStack() as left:
+        left.callback(_ask, nvml.nvmlShutdown)
         handle = _ask(lambda: nvml.nvmlDeviceGetHandleByUUID(uuid)) if uuid else None
         if handle is None:
             return NvmlFacts(driver=_text(_ask(nvml.nvmlSystemGetDriverVersion)))
@@ -53,14 +54,6 @@ def read_nvml(uuid: str | None, load: Callable[[str], Any] = import_module) -> N
             mig=None if mig is None else bool(mig),
             other_processes=None if processes is None else sum(p.pid != os.getpid() for p in processes),
         )
-
-
-class _Closer:
-    def __init__(self, nvml: Any) -> None:
-        self._nvml = nvml
-
-    def close(self) -> None:
-        _ask(self._nvml.nvmlShutdown)
 
 
 def _ask(question: Callable[[], Any]) -> Any:

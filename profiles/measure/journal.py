@@ -11,6 +11,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -21,22 +22,9 @@ from libra_plan.profiles.schema import Point, ProfileFile
 
 __all__ = ["MeasureJournal", "write_profiles"]
 
-Record = dict[str, object]
+Record = dict[str, Any]
 _SCHEMA_VERSION = 1
 _HEADER = "# Written by `libra-plan profile measure` from its journal.\n"
-# What a point of the journal and a row of points.csv have in common.
-_POINT_FIELDS = (
-    "status",
-    "batch_sequences",
-    "seq_len_tokens",
-    "repeats",
-    "time_s",
-    "time_low_s",
-    "time_high_s",
-    "peak_allocated_mib",
-    "peak_reserved_mib",
-    "device_used_mib",
-)
 _STEP_OF = {
     "decode": "one decode step at a full context, random weights",
     "score": "one forward pass that gives log-probabilities, random weights",
@@ -140,9 +128,7 @@ def write_profiles(
         rows = [record for (name, _), record in sorted(journal.points.items()) if name == profile]
         if any(row["status"] == "ok" for row in rows):
             if gpu_class is not None:
-                hardware = setup["hardware"]
-                assert isinstance(hardware, dict)
-                setup = setup | {"hardware": hardware | {"gpu_class": gpu_class}}  # noqa: PLW2901
+                setup = setup | {"hardware": setup["hardware"] | {"gpu_class": gpu_class}}  # noqa: PLW2901
             folders.append(_write_profile(out_dir, profile, setup, rows, journal.path, source))
     return tuple(folders)
 
@@ -153,7 +139,7 @@ def _write_profile(
     document = {
         "schema_version": _SCHEMA_VERSION,
         "id": profile,
-        **{key: _known(setup[key]) for key in ("phase", "model", "hardware", "software", "method")},
+        **{key: setup[key] for key in ("phase", "model", "hardware", "software", "method")},
         "provenance": {
             "kind": "measured",
             "points_sha256": sha256_of(b""),  # filled in when the points are text
@@ -174,31 +160,21 @@ def _write_profile(
 
 
 def _notes(setup: Record) -> str:
-    text, notes, software = _STEP_OF[str(setup["phase"])], setup.get("notes"), setup["software"]
-    assert isinstance(software, Mapping)
-    if "micro_batches" in software.get("flags", {}):
-        text = _ACCUMULATED
-    idle = notes.get("used_before_mib") if isinstance(notes, dict) else None
+    accumulated = "micro_batches" in setup["software"].get("flags", {})
+    text = _ACCUMULATED if accumulated else _STEP_OF[setup["phase"]]
+    idle = (setup.get("notes") or {}).get("used_before_mib")
     if idle is not None:
         text += f"; device_used_mib counts the {idle} MiB in use before the model was built"
     return text
 
 
-def _row(record: Record, phase: object) -> dict[str, object]:
-    row = {key: record[key] for key in _POINT_FIELDS if record.get(key) is not None}
+def _row(record: Record, phase: str) -> Record:
+    """Return the columns of a point that the record knows."""
+    row = {key: record[key] for key in Point.__struct_fields__ if record.get(key) is not None}
     for key in ("time_s", "time_low_s", "time_high_s"):
         if key in row:
-            row[key] = round(float(str(row[key])), _TIME_DIGITS)
-    if "time_s" in row:
-        tokens = int(str(row["batch_sequences"]))
-        if phase != "decode":  # a decode step yields one token a sequence
-            tokens *= int(str(row["seq_len_tokens"]))
-        row["tokens_per_s"] = round(tokens / float(str(row["time_s"])), 1)
+            row[key] = round(row[key], _TIME_DIGITS)
+    if "time_s" in row:  # a decode step yields one token a sequence
+        tokens = row["batch_sequences"] * (1 if phase == "decode" else row["seq_len_tokens"])
+        row["tokens_per_s"] = round(tokens / row["time_s"], 1)
     return row
-
-
-def _known(value: object) -> object:
-    """Leave out what is unknown: None is said by absence."""
-    if not isinstance(value, Mapping):
-        return value
-    return {key: _known(inner) for key, inner in value.items() if inner is not None}
