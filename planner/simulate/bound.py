@@ -37,13 +37,13 @@ Every step costs at least this, in any form that the engine simulates:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from libra_plan.models.lengths import FloatArray
+from libra_plan.models.lengths import FloatArray, IntArray
 from libra_plan.planner.simulate.figures import References
 from libra_plan.planner.simulate.work import DrawnWork, draw_failures, log_normal, random_stream
 from libra_plan.planner.simulate.world import DecodeCosts, World, WorldTask
@@ -102,9 +102,9 @@ def _least(total: Callable[[float], float], start: float, within: float) -> floa
 
 @dataclass(frozen=True)
 class _Draws:
-    """The trajectories of a step as drawn: tokens, seconds of tool calls; and stragglers' factors.
+    """The trajectories of some steps as drawn, a row a step: tokens, seconds of tool calls, stragglers.
 
-    `read` are the tokens that tools return.
+    `read` are the tokens that tools return; `slower` has the factor of each training replica.
     """
 
     prompts: FloatArray
@@ -136,7 +136,7 @@ class _Floor:
         self.overlaps = spec.coupling == "async"
         self.streams = self.overlaps and spec.rollouts == "stream"
         self.work = DrawnWork(spec, seed)
-        first = self.draws(0)
+        first = self.draws([0])
         usual = float((first.responses * first.finals).sum()) / float(first.responses.sum())
         by_room = (each.tp for each in spec.costs.decode if usual * each.max_sequences > each.kv_tokens)
         self.by_room = frozenset(by_room)
@@ -147,26 +147,27 @@ class _Floor:
         mean = self.spec.responses.mean_at(step)
         return self.spec.weight * self.references.step_s(self.spec.id, mean) / self.whole_s
 
-    def draws(self, step: int) -> _Draws:
-        """Draw a step as the engine does, without making trajectories of it."""
+    def draws(self, steps: Iterable[int]) -> _Draws:
+        """Draw steps as the engine does, without making trajectories of them."""
+        columns = zip(*map(self._drawn, steps), strict=True)
+        return _Draws(*(np.array(column, dtype=np.float64) for column in columns))
+
+    def _drawn(self, step: int) -> tuple[FloatArray | IntArray, ...]:
         drawn, train = self.work.lengths(step), self.spec.costs.train
         most = 1 if train is None else max(1, self.most_gpus // train.gpus)
         rng = random_stream(self.seed, "train", self.spec.id, step)
         slower = log_normal(rng, 0.0, 0.0 if train is None else train.straggler_sigma, most)
         calls = np.zeros(len(drawn.prompts)) if drawn.calls_s is None else drawn.calls_s.sum(axis=1)
-        prompts, responses, read = (
-            each.astype(float) for each in (drawn.prompts, drawn.responses, drawn.read)
-        )
-        return _Draws(prompts, responses, calls, read, slower)
+        return drawn.prompts, drawn.responses, calls, drawn.read, slower
 
-    def _sampled(self) -> tuple[list[_Draws], FloatArray, float]:
+    def _sampled(self) -> tuple[_Draws, FloatArray, float]:
         """Sample the steps up to about as many as could be done."""
         most = 64
         while True:
             at = np.linspace(0, most - 1, _SAMPLED).astype(int).tolist()
-            draws, each = [self.draws(step) for step in at], most / _SAMPLED
+            draws, each = self.draws(at), most / _SAMPLED
             used = (
-                sum(self.of_steps(draws, unit)) / limit
+                float(self.of_steps(draws, unit).sum()) / limit
                 for unit, limit in zip(_UNIT, self.limits, strict=True)
                 if limit
             )
@@ -205,21 +206,19 @@ class _Floor:
 
     # ------------------------------------------------------------ costs of steps
 
-    def of_steps(self, steps: Sequence[_Draws], prices: _LinePrices) -> FloatArray:
+    def of_steps(self, draws: _Draws, prices: _LinePrices) -> FloatArray:
         """Return the least costs of steps that are each generated, scored and trained on for themselves."""
-        return np.array([self._of_step(draws, prices) for draws in steps])
-
-    def _of_step(self, draws: _Draws, prices: _LinePrices) -> float:
-        costs, total, tokens = self.spec.costs, self.once(prices), float(draws.finals.sum())
+        costs, tokens = self.spec.costs, draws.finals.sum(axis=1)
+        total = np.full(len(tokens), self.once(prices))
         for scoring in costs.scoring:
             line = 0.0 if self.overlaps else prices.train / max(1, self.most_gpus // scoring.gpus)
             total += (prices.gpu * scoring.gpus + line) * scoring.per_token_s * tokens
         if costs.train is not None:
-            count = np.arange(1, len(draws.slower) + 1)
-            seconds = float(self.train_work(draws).sum()) / np.cumsum(1.0 / draws.slower)
+            count = np.arange(1, draws.slower.shape[1] + 1)
+            seconds = self.train_work(draws).sum(axis=1)[:, None] / np.cumsum(1.0 / draws.slower, axis=1)
             seconds = seconds + np.where(count > 1, costs.train.all_reduce_s, 0.0)
-            total += float(((prices.gpu * costs.train.gpus * count + prices.train) * seconds).min())
-        return total + (float(self.of_trajectories(draws, prices).sum()) if costs.decode else 0.0)
+            total += ((prices.gpu * costs.train.gpus * count + prices.train) * seconds).min(axis=1)
+        return total + self.of_trajectories(draws, prices).sum(axis=1) if costs.decode else total
 
     def once(self, prices: _LinePrices) -> float:
         """Return what each step costs beside its stages: the hand-over of weights, or waking up."""
@@ -231,13 +230,13 @@ class _Floor:
         return prices.train * min(ways, default=0.0)
 
     def of_trajectories(self, draws: _Draws, prices: _LinePrices) -> FloatArray:
-        """Return the least cost of generating each trajectory of a step, at its cheapest tp."""
+        """Return the least cost of generating each trajectory, at its cheapest tp."""
         if self.streams:
             in_flight = self.spec.samples * (1 + self.spec.staleness)
-            beta = np.full(len(draws.responses), prices.rollout / in_flight)
+            beta = np.full(draws.responses.shape, prices.rollout / in_flight)
         else:
-            own = (draws.responses / draws.responses.max()) ** prices.tail
-            beta = prices.rollout * own / own.sum()
+            own = (draws.responses / draws.responses.max(axis=1, keepdims=True)) ** prices.tail
+            beta = prices.rollout * own / own.sum(axis=1, keepdims=True)
         every, begin, end = self.spec.costs.decode, draws.prompts, draws.prompts + draws.responses
 
         def decoded(contexts: FloatArray) -> list[FloatArray]:
@@ -272,20 +271,21 @@ class _Floor:
         """Return the seconds of each sequence on one training replica that is no straggler."""
         train, tokens = self.spec.costs.train, draws.finals
         if train is None:
-            return np.zeros(len(tokens))
+            return np.zeros(tokens.shape)
         batches = np.minimum(tokens / train.micro_batch_tokens, 1.0)
         found: FloatArray = (
             train.fixed_s * batches + train.per_token_s * tokens + train.per_square_s * tokens**2
         )
         return found
 
-    def train_price(self, draws: _Draws, prices: _LinePrices) -> float:
-        """Return the least cost of a second of training work at this step, whatever it is."""
-        train = self.spec.costs.train
+    def train_prices(self, draws: _Draws, prices: _LinePrices) -> FloatArray:
+        """Return the least cost of a second of training work at each step, whatever it is."""
+        train, replicas = self.spec.costs.train, draws.slower.shape[1]
         if train is None:
-            return 0.0
-        held = prices.gpu * train.gpus * np.arange(1, len(draws.slower) + 1) + prices.train
-        return float((held / np.cumsum(1.0 / draws.slower)).min())
+            return np.zeros(len(draws.slower))
+        held = prices.gpu * train.gpus * np.arange(1, replicas + 1) + prices.train
+        least: FloatArray = (held / np.cumsum(1.0 / draws.slower, axis=1)).min(axis=1)
+        return least
 
 
 class _Count:
@@ -298,9 +298,9 @@ class _Count:
     def __init__(self, task: _Floor, prices: _LinePrices) -> None:
         self.task, self.every = task, (prices, *_UNIT)
         self.values, self.counted, self.left = [0.0], 0, 0.0
-        self.costs: list[list[float]] = [[] for _ in self.every]
-        self.generated: list[list[FloatArray]] = [[] for _ in self.every]
-        self.trained: list[FloatArray] = []
+        self.costs = [np.zeros(0) for _ in self.every]
+        self.generated = [np.zeros((0, task.spec.samples)) for _ in self.every]
+        self.trained = np.zeros((0, task.spec.samples))
         self.brought, self.spent = np.zeros(1), np.zeros(1)
         while self._more():
             pass
@@ -308,9 +308,10 @@ class _Count:
     def _more(self) -> bool:
         """Count some steps more; False when no more could be done."""
         task, begun = self.task, len(self.values) - 1
-        for step in range(begun, begun + max(_CHUNK, begun // 4)):
+        stretch = range(begun, begun + max(_CHUNK, begun // 4))
+        for step in stretch:
             self.values.append(self.values[-1] + task.value(step))
-            self._add(task.draws(step))
+        self._add(task.draws(stretch))
         sums = self._streamed() if task.streams else [np.cumsum(own) for own in self.costs]
         most = task.spec.steps or _MOST_STEPS
         steps = np.arange(self.counted + 1, len(sums[0]) + 1)
@@ -328,18 +329,17 @@ class _Count:
         return bool(can.all())
 
     def _add(self, draws: _Draws) -> None:
-        """Count what a step costs at each of the prices."""
+        """Count what steps cost at each of the prices."""
         task = self.task
-        if not task.streams:
-            for costs, prices in zip(self.costs, self.every, strict=True):
-                costs.append(float(task.of_steps([draws], prices)[0]))
-            return
         scoring = sum(each.per_token_s * each.gpus for each in task.spec.costs.scoring)
-        self.trained.append(task.train_work(draws))
+        if task.streams:
+            self.trained = np.concatenate((self.trained, task.train_work(draws)))
         for at, prices in enumerate(self.every):
-            own = task.of_trajectories(draws, prices) + prices.gpu * scoring * draws.finals
-            self.generated[at].append(own)
-            self.costs[at].append(task.train_price(draws, prices))
+            own = task.train_prices(draws, prices) if task.streams else task.of_steps(draws, prices)
+            self.costs[at] = np.append(self.costs[at], own)
+            if task.streams:
+                made = task.of_trajectories(draws, prices) + prices.gpu * scoring * draws.finals
+                self.generated[at] = np.concatenate((self.generated[at], made))
 
     def _streamed(self) -> list[FloatArray]:
         """Return the least costs, the costliest trajectories that may be left over taken off.
@@ -348,7 +348,7 @@ class _Count:
         is that of the steps at which it is cheapest, filled with as much.
         """
         samples, ahead = self.task.spec.samples, 1 + self.task.spec.staleness
-        trained = np.array(self.trained)
+        trained = self.trained
         least = _less_top(trained, ahead * samples)[ahead:]
         if not len(least):
             return [np.zeros(0) for _ in self.every]
@@ -357,7 +357,7 @@ class _Count:
         found = []
         for at, prices in enumerate(self.every):
             cheapest = float(np.sort(self.costs[at])[:filled].mean())
-            own = np.array(self.generated[at]) + cheapest * trained
+            own = self.generated[at] + cheapest * trained
             once = self.task.once(prices) * np.arange(1, len(least) + 1)
             found.append(_less_top(own, ahead * samples)[ahead:] + once)
         return found
