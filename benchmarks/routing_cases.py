@@ -144,7 +144,7 @@ def _steep(one: DecodeCosts, other: DecodeCosts) -> DecodeCosts:
 
 
 def promised(name: str, costs: str, world: World) -> dict[str, str | float]:
-    """Give the planner's seconds of its mix: with known lengths, and ranked by what a prompt tells."""
+    """Return the planner's seconds of its mix: with known lengths, and ranked by what a prompt tells."""
     (task,) = world.tasks
     assert task.outcomes is not None
     error = math.sqrt(1.0 - task.outcomes.prompt_share) * task.responses.sigma

@@ -19,7 +19,7 @@ _NORMAL = NormalDist()
 def what_can_be_told(
     law: LogNormal, outcomes: Outcomes, returns: int, prompts: int = 4_000
 ) -> tuple[float, ...]:
-    """Give how often the best guess of a trajectory's kind is right, from the prompt and 0, 1, … returns.
+    """Return how often the best guess of a trajectory's kind is right, from the prompt and 0, 1, … returns.
 
     Every prompt's lengths are supposed known; prompts are quantiles of their law.
     """

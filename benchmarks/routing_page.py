@@ -34,7 +34,7 @@ def page(results: dict[str, Any]) -> str:
 
 
 def ratio(one: Sequence[float], other: Sequence[float]) -> str:
-    """Give the geometric mean of paired ratios with Student's 95 % interval."""
+    """Return the geometric mean of paired ratios with Student's 95 % interval."""
     logs = [math.log(a / b) for a, b in zip(one, other, strict=True)]
     half = float(student.ppf(0.975, len(logs) - 1)) * stdev(logs) / math.sqrt(len(logs))
     middle = mean(logs)
@@ -84,7 +84,7 @@ def kinds() -> str:
 
 
 def uniform(rows: Sequence[Row]) -> str:
-    """Give tokens per second of replicas that are all alike."""
+    """Return tokens per second of replicas that are all alike."""
     sizes = [f"all tp{size}" for size in (1, 2, 4, 8)]
 
     def line(world: str, costs: str, mode: str) -> list[str]:

@@ -200,6 +200,12 @@ class FitFindings:
         """Note that a figure stays the base's."""
         self.assumed.append((key, why))
 
+    def enough(self, key: str, count: int, least: int, what: str) -> bool:
+        """Whether there is enough evidence; where there is not, note that the figure stays the base's."""
+        if count < least:
+            self.keep(key, f"{count} {what}, {least} are the least")
+        return count >= least
+
 
 def median_with_bounds(values: Sequence[float]) -> tuple[float, float, float]:
     """Return the median and its 90 % interval, by the order statistics that n/2 ± 0.82·√n count to."""

@@ -31,18 +31,12 @@ _UNEVEN = 2.0  # and the spread of step means over what the law's own luck gives
 
 def fit_work(task: WorldTask, seen: TaskSeen, found: FitFindings) -> WorldTask:
     """Fit samples of a step, prompts, responses with their drift, turns and tool calls."""
-    samples = task.samples
-    if len(seen.samples) >= LEAST_STEPS:
+    if found.enough(f"{task.id}.samples", len(seen.samples), LEAST_STEPS, "steps tell theirs"):
         samples = max(1, round(float(np.median(seen.samples))))
-        of = f"steps of {seen.source}"
-        spread = float(min(seen.samples)), float(max(seen.samples))
+        of, span = f"steps of {seen.source}", (float(min(seen.samples)), float(max(seen.samples)))
         how = "the median; it is from least to greatest, not an interval"
-        found.add(f"{task.id}.samples", samples, len(seen.samples), of, how, span=spread)
-    else:
-        found.keep(
-            f"{task.id}.samples", f"{len(seen.samples)} steps tell theirs, {LEAST_STEPS} are the least"
-        )
-    task = msgspec.structs.replace(task, samples=samples)
+        found.add(f"{task.id}.samples", samples, len(seen.samples), of, how, span=span)
+        task = msgspec.structs.replace(task, samples=samples)
     task = msgspec.structs.replace(task, responses=_responses(task, seen, found))
     task = msgspec.structs.replace(task, prompts=_prompts(task, seen, found))
     return _turns(task, seen, found)
@@ -62,11 +56,9 @@ def _responses(task: WorldTask, seen: TaskSeen, found: FitFindings) -> Drift:
     if len(means) >= LEAST_HISTORY:
         return _drifting(law, means, task.samples, key, seen.source or "the trajectories", found)
     if count >= LEAST_LENGTHS:
-        found.keep(f"{key}: no drift", f"{len(means)} steps tell of none, {LEAST_HISTORY} are the least")
-        return law
-    found.keep(
-        f"{key}.first_mean_tokens", f"{len(means)} steps with a mean length, {LEAST_HISTORY} are the least"
-    )
+        found.enough(f"{key}: no drift", len(means), LEAST_HISTORY, "steps tell of none")
+    else:
+        found.enough(f"{key}.first_mean_tokens", len(means), LEAST_HISTORY, "steps with a mean length")
     return law
 
 
@@ -190,19 +182,14 @@ def _prompts_of_means(task: WorldTask, seen: TaskSeen, key: str, found: FitFindi
 def _turns(task: WorldTask, seen: TaskSeen, found: FitFindings) -> WorldTask:
     turns = [each.turns for each in seen.trajectories if each.turns]
     calls = [each.tool_s for each in seen.trajectories if each.tool_s is not None]
-    if len(turns) >= LEAST_LENGTHS:
+    if found.enough(f"{task.id}.turns", len(turns), LEAST_LENGTHS, "trajectories tell turns"):
         mean = float(np.mean(turns))
         how = f"the mean {mean:.2f} (least {min(turns)}, greatest {max(turns)}); a world gives all as many"
         count = max(1, round(mean))
         found.add(f"{task.id}.turns", count, len(turns), "trajectories", how)
         task = msgspec.structs.replace(task, turns=count)
-    else:
-        found.keep(f"{task.id}.turns", f"{len(turns)} trajectories tell turns, {LEAST_LENGTHS} are the least")
     every = np.array([seconds for own in calls for seconds in own if seconds > 0.0])
-    if len(every) < LEAST_LENGTHS:
-        found.keep(
-            f"{task.id}.tools", f"{len(every)} tool calls were recorded, {LEAST_LENGTHS} are the least"
-        )
+    if not found.enough(f"{task.id}.tools", len(every), LEAST_LENGTHS, "tool calls were recorded"):
         return task
     return msgspec.structs.replace(task, tools=_tools(task, every, len(calls), found))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from statistics import NormalDist
 
 import msgspec
 import numpy as np
@@ -21,7 +20,6 @@ from libra_plan.profiles.switch_costs import FEWEST
 __all__ = ["fit_error", "fit_failures", "fit_site", "fit_switching"]
 
 _LEAST_FAILURES = 3
-_Z90 = NormalDist().inv_cdf(0.95)
 
 
 def fit_site(world: World, seen: Recorded, most_placed: int, found: FitFindings, *, told: bool) -> Site:
@@ -40,7 +38,9 @@ def fit_site(world: World, seen: Recorded, most_placed: int, found: FitFindings,
 
 
 def fit_failures(world: World, seen: Recorded, found: FitFindings) -> Failures | None:
-    """Give GPU-hours ÷ failures, and the law of repairs."""
+    """Return GPU-hours ÷ failures, and the law of repairs."""
+    from scipy.stats import chi2
+
     count, hours, base = seen.failures, seen.gpu_hours, world.failures
     if count < _LEAST_FAILURES:
         why = f"{count} failures in {hours:,.1f} GPU-hours, {_LEAST_FAILURES} are the least"
@@ -48,7 +48,7 @@ def fit_failures(world: World, seen: Recorded, found: FitFindings) -> Failures |
             why += f" (19 times in 20 a GPU fails less than once in {hours / 3.0:,.0f} h, then)"
         found.keep("failures" if base else "failures: none", why)
         return base
-    low, high = 2.0 * hours / _chi_square(_Z90, 2 * count + 2), 2.0 * hours / _chi_square(-_Z90, 2 * count)
+    low, high = 2.0 * hours / chi2.ppf(0.95, 2 * count + 2), 2.0 * hours / chi2.ppf(0.05, 2 * count)
     mtbf = hours / count
     how = f"{hours:,.1f} GPU-hours ÷ failures"
     found.add("failures.mtbf_hours", mtbf, count, "failures", how, unit="h", span=(low, high))
@@ -69,29 +69,18 @@ def fit_failures(world: World, seen: Recorded, found: FitFindings) -> Failures |
     )
 
 
-def _chi_square(z: float, freedom: int) -> float:
-    """Return a quantile of χ² by Wilson and Hilferty."""
-    part = 2.0 / (9.0 * freedom)
-    return float(freedom * (1.0 - part + z * math.sqrt(part)) ** 3)
-
-
 def fit_switching(world: World, seen: Recorded, found: FitFindings) -> SwitchCosts:
     """Take starts, saving and loading from recorded moves: least, median and greatest."""
     base, tasks = world.switching, world.task_of
+    saved = {name: task.costs.state_gib for name, task in tasks.items()}
+    loaded = {name: task.costs.state_gib + task.costs.weights_gib for name, task in tasks.items()}
     starts = list(seen.starts_s)
-    for task, saved, seconds in seen.whole_starts:
-        if task in tasks:
-            costs = tasks[task].costs
-            saving = costs.state_gib / base.save_gib_per_s[1] if saved else 0.0
-            starts.append(
-                max(0.0, seconds - saving - (costs.state_gib + costs.weights_gib) / base.load_gib_per_s[1])
-            )
-    saves = [tasks[task].costs.state_gib / s for task, s in seen.saves_s if task in tasks and s > 0]
-    loads = [
-        (tasks[task].costs.state_gib + tasks[task].costs.weights_gib) / s
-        for task, s in seen.loads_s
-        if task in tasks and s > 0
-    ]
+    for name, with_save, seconds in seen.whole_starts:
+        if name in tasks:
+            saving = saved[name] / base.save_gib_per_s[1] if with_save else 0.0
+            starts.append(max(0.0, seconds - saving - loaded[name] / base.load_gib_per_s[1]))
+    saves = [saved[name] / s for name, s in seen.saves_s if name in tasks and s > 0]
+    loads = [loaded[name] / s for name, s in seen.loads_s if name in tasks and s > 0]
     return msgspec.structs.replace(
         base,
         start_s=_triangle("start_s", "s", starts, base.start_s, found),
@@ -104,8 +93,7 @@ def _triangle(
     name: str, unit: str, values: Sequence[float], base: tuple[float, float, float], found: FitFindings
 ) -> tuple[float, float, float]:
     values = [each for each in values if each > 0.0 or name == "start_s"]
-    if len(values) < FEWEST:
-        found.keep(f"switching.{name}", f"{len(values)} moves tell it, {FEWEST} are the least")
+    if not found.enough(f"switching.{name}", len(values), FEWEST, "moves tell it"):
         return base
     low, middle, high = min(values), float(np.median(values)), max(values)
     how = "the median; it is from least to greatest"
@@ -115,10 +103,7 @@ def _triangle(
 
 def fit_error(world: World, seen: Recorded, found: FitFindings) -> float:
     """Return the spread of ln(realised ÷ predicted) of roles' times after moves."""
-    if len(seen.errors) < LEAST_STEPS:
-        found.keep(
-            "model_error", f"{len(seen.errors)} predictions with their outcome, {LEAST_STEPS} are the least"
-        )
+    if not found.enough("model_error", len(seen.errors), LEAST_STEPS, "predictions with their outcome"):
         return world.model_error
     spread = float(np.sqrt(np.mean(np.square(seen.errors))))
     part = 1.645 * spread / math.sqrt(2.0 * len(seen.errors))

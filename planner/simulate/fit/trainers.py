@@ -173,9 +173,7 @@ def fit_scoring(
         key = f"{task.id}.costs.scoring[{scoring.id}]"
         rows = seen.stages.get(of_role.get(scoring.id, scoring.id), [])
         rates = [row.seconds * len(row.placed) / row.tokens for row in rows if row.placed and row.tokens]
-        if len(rates) < LEAST_STEPS:
-            why = f"{len(rates)} stages with tokens on known GPUs, {LEAST_STEPS} are the least"
-            found.keep(key, why)
+        if not found.enough(key, len(rates), LEAST_STEPS, "stages with tokens on known GPUs"):
             fitted.append(scoring)
             continue
         value, low, high = median_with_bounds(rates)
