@@ -6,27 +6,20 @@ from pathlib import Path
 
 from libra_plan.errors import ManifestError, writing
 from libra_plan.notes import Notes, log_note
-from libra_plan.planner.inputs.price import read_running
-from libra_plan.planner.inputs.problem import PricedProblem
+from libra_plan.planner.inputs.problem import PricedProblem, workload_of
 from libra_plan.planner.launchers.build import build_manifest, says_the_same
 from libra_plan.planner.launchers.manifest import Manifest
 from libra_plan.planner.launchers.store import CURRENT, read_current, write_manifest
 from libra_plan.planner.plan import Plan
-from libra_plan.planner.problem import Problem
-from libra_plan.profiles.schema import WorkloadFile
 
-__all__ = ["manifest_of", "running_plan", "save_plan", "workload_of"]
+__all__ = ["manifest_of", "plan_in", "save_plan"]
 
 
-def running_plan(
-    running: str | Path | Manifest | Plan | None, out: str | Path | None, notes: Notes
-) -> Manifest | None:
-    """Return the manifest that is named, or that which lies in the output folder."""
-    if running is not None or out is None:
-        return read_running(running)
+def plan_in(out: Path, notes: Notes) -> Manifest | None:
+    """Return the manifest that lies in an output folder, which is taken as running."""
     try:
-        with writing(Path(out)):
-            stored = read_current(Path(out))
+        with writing(out):
+            stored = read_current(out)
     except ManifestError as wrong:
         raise ManifestError(
             f"the folder's manifest cannot be planned from: {wrong.what}",
@@ -40,7 +33,7 @@ def running_plan(
     if stored.manifest is not None:
         generation = stored.manifest.metadata.generation
         notes(
-            f"planned from {Path(out) / CURRENT} (generation {generation}), taken as running; move it away "
+            f"planned from {out / CURRENT} (generation {generation}), taken as running; move it away "
             "or name another --out to start anew"
         )
     return stored.manifest
@@ -70,9 +63,3 @@ def save_plan(plan: Plan, out: Path, *, name: str = "libra-plan", notes: Notes =
     word = "unchanged" if before.manifest == manifest else "written"
     notes(f"{word}: {out / CURRENT} (generation {manifest.metadata.generation})")
     return manifest
-
-
-def workload_of(problem: Problem) -> WorkloadFile | None:
-    """Return the workload that a problem was priced from, where it is known."""
-    folder = problem.folder if isinstance(problem, PricedProblem) else None
-    return None if folder is None else folder.workload

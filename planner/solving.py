@@ -6,26 +6,28 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from libra_plan.errors import InputError, NoPlanError
 from libra_plan.models.corrections import CORRECTIONS
 from libra_plan.models.priors.ranks import RANKS_BEYOND
 from libra_plan.models.topology import Cluster
 from libra_plan.notes import Notes, log_note
-from libra_plan.planner.explain import Explanation, explain_no_plan, explain_plan
 from libra_plan.planner.inputs.cluster import ClusterFlags
-from libra_plan.planner.inputs.price import priced, switch_cost_files
-from libra_plan.planner.inputs.problem import PricedProblem, PriceSettings
-from libra_plan.planner.launchers.manifest import Manifest
+from libra_plan.planner.inputs.price import priced, read_running, switch_cost_files
+from libra_plan.planner.inputs.problem import PricedProblem, PriceSettings, workload_of
 from libra_plan.planner.optimize.base import Backend, SolveParams, TerminationReason
 from libra_plan.planner.optimize.interrupter import Interrupter
 from libra_plan.planner.optimize.solve import solve_problem
 from libra_plan.planner.plan import Plan
 from libra_plan.planner.problem import Problem, SharingKind
-from libra_plan.planner.saving import running_plan, save_plan, workload_of
 from libra_plan.planner.verify import Verdict, check_plan
 from libra_plan.profiles.catalog import ProfilesFolder
 from libra_plan.profiles.schema import WorkloadFile
+
+if TYPE_CHECKING:
+    from libra_plan.planner.explain import Explanation
+    from libra_plan.planner.launchers.manifest import Manifest
 
 __all__ = ["explain", "search", "solve", "verify"]
 
@@ -119,7 +121,11 @@ corrections, switch_costs, seed, notes
         _refuse_pricing(settings, files)
         problem = source
     else:
-        parent = running_plan(running, out, notes)
+        parent = read_running(running)
+        if parent is None and out is not None:
+            from libra_plan.planner.saving import plan_in
+
+            parent = plan_in(Path(out), notes)
         kept = None if out is None else Path(out) / CORRECTIONS
         problem = priced(
             source,
@@ -131,6 +137,8 @@ corrections, switch_costs, seed, notes
         )
     plan = search(problem, replace(params, interrupter=interrupter), notes=notes)
     if out is not None:
+        from libra_plan.planner.saving import save_plan
+
         save_plan(plan, Path(out), name=name, notes=notes)
     return plan
 
@@ -201,6 +209,8 @@ def explain(
     >>> explanation.tasks[0].bottleneck
     'rollout'
     """
+    from libra_plan.planner.explain import explain_plan
+
     params = _params(time_limit_s, gap, solver, deterministic, seed)
     return explain_plan(plan.known_problem, plan, params)
 
@@ -245,6 +255,8 @@ def search(problem: Problem, params: SolveParams, *, notes: Notes = log_note) ->
     if params.stopped and result.plan is not None:
         notes("interrupted: this is the best plan found so far")
     elif result.termination.reason is TerminationReason.INFEASIBLE:
+        from libra_plan.planner.explain import explain_no_plan
+
         ways = "; ".join(each.text for each in explain_no_plan(problem, params.time_limit_s))
         raise NoPlanError("no plan exists", got=result.termination.detail, way_out=ways or None)
     plan = result.require_plan()

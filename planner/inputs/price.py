@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from libra_plan.errors import InputError
 from libra_plan.models.topology import Cluster
 from libra_plan.notes import Notes, log_note
 from libra_plan.planner.inputs.cluster import ClusterFlags
 from libra_plan.planner.inputs.problem import PricedProblem, PriceSettings, read_problem
-from libra_plan.planner.launchers.document import read_manifest
-from libra_plan.planner.launchers.manifest import Manifest
-from libra_plan.planner.launchers.store import CURRENT
 from libra_plan.planner.plan import Plan
 from libra_plan.profiles.catalog import ProfilesFolder
 from libra_plan.profiles.counting import counted
@@ -20,6 +18,9 @@ from libra_plan.profiles.document import shown
 from libra_plan.profiles.plausibility import mixed_models
 from libra_plan.profiles.schema import WorkloadFile
 from libra_plan.profiles.switch_costs import STORE
+
+if TYPE_CHECKING:
+    from libra_plan.planner.launchers.manifest import Manifest
 
 __all__ = ["price", "priced", "read_running", "set_aside_notes", "switch_cost_files"]
 
@@ -132,6 +133,9 @@ def read_running(running: str | Path | Manifest | Plan | None) -> Manifest | Non
         return running.to_manifest()
     if not isinstance(running, str | Path):
         return running
+    from libra_plan.planner.launchers.document import read_manifest  # with a running plan only
+    from libra_plan.planner.launchers.store import CURRENT
+
     path = Path(running)
     return read_manifest(path / CURRENT if path.is_dir() else path)
 

@@ -7,16 +7,15 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from libra_plan.errors import InputError, WorkloadError
 from libra_plan.models.corrections import CORRECTIONS, INSIDE, CorrectionsFile, read_corrections
 from libra_plan.notes import Notes, log_note
 from libra_plan.planner.inputs.cluster import ClusterFlags, read_cluster
 from libra_plan.planner.inputs.gpu_names import check_gpu_names
-from libra_plan.planner.launchers.document import placements_of
-from libra_plan.planner.launchers.manifest import Manifest
 from libra_plan.planner.pricing import price_workload
-from libra_plan.planner.problem import Policy, Problem, StageOption
+from libra_plan.planner.problem import IncumbentTask, Policy, Problem, StageOption
 from libra_plan.profiles.catalog import (
     ProfilesFolder,
     find_folder,
@@ -30,7 +29,10 @@ from libra_plan.profiles.schema import WorkloadFile
 from libra_plan.profiles.switch_costs import STORE, SwitchPrice, read_switch_costs, switch_prices
 from libra_plan.profiles.wording import did_you_mean
 
-__all__ = ["PriceSettings", "PricedProblem", "load", "read_problem", "with_workload"]
+if TYPE_CHECKING:
+    from libra_plan.planner.launchers.manifest import Manifest
+
+__all__ = ["PriceSettings", "PricedProblem", "load", "read_problem", "with_workload", "workload_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,11 @@ class PricedProblem(Problem):
     def problem(self) -> Problem:
         """The problem alone, as it is recorded."""
         return Problem(**{each.name: getattr(self, each.name) for each in fields(Problem)})
+
+
+def workload_of(problem: Problem) -> WorkloadFile | None:
+    """Return the workload that a problem was priced from, where it is known."""
+    return problem.folder.workload if isinstance(problem, PricedProblem) else None
 
 
 def load(path: str | Path) -> ProfilesFolder:
@@ -141,7 +148,7 @@ def read_problem(
         folder,
         cluster,
         policy=policy,
-        running=() if parent is None else placements_of(parent),
+        running=_placements(parent),
         seed=settings.seed,
         allow_prior=settings.allow_prior,
         at_steps_ahead=settings.ahead_steps,
@@ -158,6 +165,14 @@ def read_problem(
         digests[STORE] = f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
     values = {each.name: getattr(problem, each.name) for each in fields(Problem)}
     return PricedProblem(**{**values, "input_digests": digests}, folder=folder, parent=parent)
+
+
+def _placements(parent: Manifest | None) -> tuple[IncumbentTask, ...]:
+    if parent is None:
+        return ()
+    from libra_plan.planner.launchers.document import placements_of  # with a running plan only
+
+    return placements_of(parent)
 
 
 def _policy(name: str) -> Policy:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from libra_plan.models.topology import Cluster, GpuId
-from libra_plan.planner.launchers.joint import joint_entries
 from libra_plan.planner.plan import Certificate, Plan, Pool, RunningTask
 from libra_plan.planner.problem import Problem
 from libra_plan.planner.report.node_ranges import node_ranges, node_spans
@@ -111,6 +110,10 @@ def _pools(running: RunningTask) -> str:
 
 def _joint_lines(plan: Plan) -> Iterator[str]:
     """Say which tasks run jointly, and who works beside whom."""
+    if not plan.joint:
+        return
+    from libra_plan.planner.launchers.joint import joint_entries  # with joint tasks only
+
     for entry in joint_entries(plan):
         beside = [", ".join(turn) for turn in entry.turns]
         if entry.kind == "turns":

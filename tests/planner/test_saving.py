@@ -6,9 +6,12 @@ import pytest
 from cli_run import train_task, write_workload
 
 import libra_plan as lp
+from libra_plan.errors import ManifestError
+from libra_plan.planner.inputs.price import read_running
+from libra_plan.planner.inputs.problem import workload_of
 from libra_plan.planner.launchers.document import placements_of
 from libra_plan.planner.plan import held_by
-from libra_plan.planner.saving import manifest_of, running_plan, workload_of
+from libra_plan.planner.saving import manifest_of, plan_in
 
 
 @pytest.fixture
@@ -36,11 +39,11 @@ def test_a_plan_that_says_nothing_new_keeps_the_manifest(folder, tmp_path):
 
 
 def test_the_named_running_plan_counts_before_that_in_the_folder(folder, tmp_path):
-    """`--from` is what the user says."""
+    """`--from` is what the user says; a folder that holds another plan must not be overwritten then."""
     here, there = tmp_path / "here", tmp_path / "there"
     lp.solve(folder, gpus=2).save(here, name="here")
     lp.solve(folder, gpus=2).save(there, name="there")
-    found = running_plan(there, here, lambda line: None)
-    assert found is not None
-    assert found.metadata.name == "there"
-    assert running_plan(None, tmp_path / "nowhere", lambda line: None) is None
+    assert plan_in(here, lambda line: None) == read_running(here)
+    assert plan_in(tmp_path / "nowhere", lambda line: None) is None
+    with pytest.raises(ManifestError, match="stale"):
+        lp.solve(folder, gpus=4, running=there, out=here)
