@@ -2,27 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
-from pathlib import Path
-
 import plans
 import pytest
-from hypothesis import strategies as st
 
 from libra_plan.planner.launchers.agents import agents_of
-from libra_plan.planner.launchers.torchrun import EMITTER
 from libra_plan.profiles.schema import LifecycleSpec
-
-GOLDEN = Path(__file__).parents[2] / "golden" / "torchrun"
-
-
-def emitted(case):
-    """Emit a case; the digest, which changes with the planner's version, is left out."""
-    manifest = plans.CASES[case]()
-    return {
-        path: text.replace(manifest.metadata.digest, "DIGEST")
-        for path, text in EMITTER.emit(manifest).items()
-    }
 
 
 def train(*replicas, tp=1, where=None, **more):
@@ -37,33 +21,6 @@ def parsed(agent):
     words = agent.argv[1 : agent.argv.index("--")]
     assert {word for word in words if word.startswith("--")} <= known
     return run.parse_args(list(agent.argv[1:]))
-
-
-HOSTILE = st.text(
-    st.characters(codec="utf-8", exclude_characters="\x00"), min_size=1, max_size=20
-) | st.sampled_from(
-    [
-        "$(touch gone)",
-        "`touch gone`",
-        "'; touch gone; '",
-        "a\ntouch gone",
-        "--nnodes",
-        "*",
-        "~",
-        "a b",
-        '"',
-        "\\",
-    ]
-)
-
-
-def remake():
-    for case in plans.CASES:
-        shutil.rmtree(GOLDEN / case, ignore_errors=True)
-        for path, text in emitted(case).items():
-            target = GOLDEN / case / path
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text(text, encoding="utf-8")
 
 
 @pytest.mark.torch

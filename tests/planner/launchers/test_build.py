@@ -107,14 +107,6 @@ def test_an_unchanged_task_keeps_generation_ports_and_rendezvous():
     assert check_manifest(second, first) == []
 
 
-def fields(value):
-    return {name: getattr(value, name) for name in value.__dataclass_fields__}
-
-
-def card(gpu):
-    return type(gpu)(**{**fields(gpu), "uuid": "GPU-another"})
-
-
 @pytest.mark.parametrize("name", ["../up", "a/b", "-r", "a b", "a\n", "", "ä", "x" * 64, "$(id)"])
 def test_names_that_could_leave_their_place_are_refused(name):
     """Task and role names become folders, ids and flags."""

@@ -17,14 +17,6 @@ def roles(manifest, task=0):
     return {role.id: role for role in manifest.spec.tasks[task].roles}
 
 
-def gpu_sets(manifest):
-    return {
-        f"{task.id}/{role.id}": {gpu for replica in role.replicas for gpu in replica}
-        for task in manifest.spec.tasks
-        for role in task.roles
-    }
-
-
 def fields(value):
     return {name: getattr(value, name) for name in value.__dataclass_fields__}
 
