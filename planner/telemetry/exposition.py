@@ -134,10 +134,9 @@ def _scaled(value: float | None, factor: float) -> float | None:
 
 
 def _in_base_unit(reading: str) -> tuple[str, float]:
-    for unit, (name, factor) in _UNITS.items():
-        if reading.endswith(unit):
-            return reading.removesuffix(unit) + name, factor
-    return reading, 1.0
+    unit = next(unit for unit in _UNITS if reading.endswith(unit))
+    name, factor = _UNITS[unit]
+    return reading.removesuffix(unit) + name, factor
 
 
 def rates_as_metrics(rates: Sequence[Rate]) -> str:
