@@ -21,8 +21,11 @@ from libra_plan.models.batch import recommend_batch, token_batch
 from libra_plan.models.pricing.stages import TRAINING
 from libra_plan.models.topology import GpuId
 from libra_plan.planner.controller.configuration_values import relative_error
+from libra_plan.planner.controller.escalation import RungResult
 from libra_plan.planner.controller.estimators import option_of
-from libra_plan.planner.controller.hysteresis import TrustPolicy
+from libra_plan.planner.controller.hysteresis import TrustPolicy, count_looks
+from libra_plan.planner.controller.snapshot import Snapshot
+from libra_plan.planner.controller.state import Decision, Rung
 from libra_plan.planner.optimize.incumbent import held_configurations
 from libra_plan.planner.problem import IncumbentRole, IncumbentTask, Problem
 from libra_plan.planner.telemetry.observations import BatchStep
@@ -30,7 +33,7 @@ from libra_plan.profiles.document import shown
 from libra_plan.profiles.durable import write_atomically
 from libra_plan.profiles.schema import RoleSpec, TaskSpec, WorkloadFile
 
-__all__ = ["BATCHES", "keep_steps", "proposed_steps", "steps_in_effect", "with_steps"]
+__all__ = ["BATCHES", "keep_steps", "proposed_steps", "step_batches", "steps_in_effect", "with_steps"]
 
 BATCHES = "batch_steps.json"
 """Beside the manifest: each stepped setting, from what the workload says to what it is now."""
@@ -172,3 +175,23 @@ def _saved_share(now: Problem, larger: Problem, held: IncumbentTask, trust: Trus
         times.append(configurations[0].step_time_s)
     own_error = trust.confidence * math.sqrt(1.0 - trust.shared_error) * relative_error(times[1])
     return 1.0 - times[1].value / times[0].value * (1.0 + own_error)
+
+
+def step_batches(snapshot: Snapshot) -> RungResult:
+    """Step batch settings that fit and save enough, on enough looks in a row; GPUs stay as they are."""
+    rule, before = snapshot.policy.rule, snapshot.state.batches
+    runs = {(held.task, role.role) for held in snapshot.problem.running for role in held.roles}
+    steps = {
+        (step.task, f"batch:{step.role}:{step.setting}:{step.after:g}"): step
+        for step in (snapshot.observed.batch_steps if snapshot.observed else ())
+        if (step.task, step.role) in runs and rule.gain_up <= step.saves < 1.0
+    }
+    counted = count_looks(before, steps)
+    others = tuple(each for each in before if not each.direction.startswith("batch:"))
+    ripe = tuple(steps[each.task, each.direction] for each in counted if each.looks >= rule.looks_up)
+    if not ripe:
+        return RungResult(None, counted=(*others, *counted))
+    said = ", ".join(f"{s.task}/{s.role} {s.setting} {s.before:g} → {s.after:g}" for s in ripe)
+    why = f"{said}: saves at least {min(step.saves for step in ripe):.1%} of a step, and moves nothing"
+    decision = Decision(Rung.BATCHES, "batches", why, batch_steps=ripe, running=snapshot.running)
+    return RungResult(decision, counted=others)

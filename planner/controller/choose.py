@@ -13,7 +13,7 @@ from libra_plan.planner.controller.configuration_values import (
     TaskValues,
     value_bound,
 )
-from libra_plan.planner.controller.hysteresis import FINEST_GAP, PLACE_LIMIT_S
+from libra_plan.planner.controller.hysteresis import FINEST_GAP, PLACE_LIMIT_S, SEARCH_LIMIT_S
 from libra_plan.planner.controller.state import Move
 from libra_plan.planner.optimize.base import SolveParams
 from libra_plan.planner.optimize.lp_bound import duals_of
@@ -47,7 +47,6 @@ __all__ = [
 ]
 
 _NO_LIMIT_S = 1e6
-_SEARCH_S = 60.0  # deterministic seconds
 _PARAMS = SolveParams(deterministic=True, time_limit_s=PLACE_LIMIT_S)
 
 Chosen = Mapping[int, int]
@@ -103,7 +102,7 @@ def choose(
     left = replace(master, value=np.concatenate(values), limit=limit).part(numbers)
     kept = master.number({t: c for t, c in now.items() if t not in fixed})
     start = np.searchsorted(numbers, kept[offered[kept]])
-    effort = Effort(max(gap, FINEST_GAP), _SEARCH_S, deterministic=True)
+    effort = Effort(max(gap, FINEST_GAP), SEARCH_LIMIT_S, deterministic=True)
     found = select(left, effort, start)
     chosen = numbers[found.chosen if found.chosen is not None else start[:0]]
     return Proposal(

@@ -17,7 +17,7 @@ from libra_plan.models.topology import GpuId
 from libra_plan.planner.configurations import configurations_of
 from libra_plan.planner.controller.choose import certificate, kept_choice, place_choice
 from libra_plan.planner.controller.configuration_values import configuration_values, prices_of
-from libra_plan.planner.controller.escalation import RungResult, require_sound
+from libra_plan.planner.controller.escalation import RungResult, require_verified
 from libra_plan.planner.controller.hysteresis import ElasticPolicy, ElasticTask, count_looks
 from libra_plan.planner.controller.snapshot import Snapshot
 from libra_plan.planner.controller.state import Decision, Move, Pending, Rung
@@ -332,7 +332,7 @@ def _decided(snapshot: Snapshot, shift: _Shift, net: float, others: tuple[Pendin
     plan = Plan(tuple(running), now.queued, certificate(table, running, prices))
     if shift.direction.startswith("join") and violations_of(problem, plan):
         return RungResult(None, counted=others)  # its node has no cores or memory left: for the solver
-    require_sound(problem, plan)
+    require_verified(problem, plan)
     gpus = len(next(each for each in running if each.task == shift.task).gpus)
     worth, move = _move(snapshot, shift, gpus)
     decision = Decision(

@@ -1,4 +1,4 @@
-"""The rungs of the escalation: urgent placements, batch steps, roles within their task's GPUs, tasks.
+"""The rungs that place tasks: what is urgent, roles within their task's GPUs, tasks.
 
 Each rung gives a `RungResult`: its decision, or what it counted on the way to none.
 """
@@ -40,8 +40,7 @@ __all__ = [
     "keep",
     "movable",
     "reason_of",
-    "require_sound",
-    "step_batches",
+    "require_verified",
     "tasks_and_roles",
     "urgent",
 ]
@@ -91,7 +90,7 @@ def _by_name(snapshot: Snapshot, found: Proposal) -> tuple[tuple[str, float], ..
     return tuple(zip(snapshot.table.master.names, map(float, found.prices), strict=True))
 
 
-def require_sound(problem: Problem, plan: Plan) -> None:
+def require_verified(problem: Problem, plan: Plan) -> None:
     """Let the verifier, which shares no code with the search, check a plan before it is decided for."""
     violations = violations_of(problem, plan)
     if violations:
@@ -115,7 +114,7 @@ def change(
     orders: tuple[str, ...] = (),
 ) -> RungResult:
     """Decide for a plan that answers `problem` (None: the snapshot's), once the verifier has passed it."""
-    require_sound(problem or snapshot.problem, plan)
+    require_verified(problem or snapshot.problem, plan)
     decision = Decision(
         rung,
         rule,
@@ -219,29 +218,6 @@ def reason_of(snapshot: Snapshot) -> str:
     return "; ".join(lines[:6]) + (f" and {len(lines) - 6} more" if len(lines) > 6 else "")
 
 
-# ---------------------------------------------------------------- batch steps
-
-
-def step_batches(snapshot: Snapshot) -> RungResult:
-    """Step batch settings that fit and save enough, on enough looks in a row; GPUs stay as they are."""
-    rule, before = snapshot.policy.rule, snapshot.state.batches
-    runs = {(held.task, role.role) for held in snapshot.problem.running for role in held.roles}
-    steps = {
-        (step.task, f"batch:{step.role}:{step.setting}:{step.after:g}"): step
-        for step in (snapshot.observed.batch_steps if snapshot.observed else ())
-        if (step.task, step.role) in runs and rule.gain_up <= step.saves < 1.0
-    }
-    counted = count_looks(before, steps)
-    others = tuple(each for each in before if not each.direction.startswith("batch:"))
-    ripe = tuple(steps[each.task, each.direction] for each in counted if each.looks >= rule.looks_up)
-    if not ripe:
-        return RungResult(None, counted=(*others, *counted))
-    said = ", ".join(f"{s.task}/{s.role} {s.setting} {s.before:g} → {s.after:g}" for s in ripe)
-    why = f"{said}: saves at least {min(step.saves for step in ripe):.1%} of a step, and moves nothing"
-    decision = Decision(Rung.BATCHES, "batches", why, batch_steps=ripe, running=snapshot.running)
-    return RungResult(decision, counted=others)
-
-
 # ---------------------------------------------------------------- roles and tasks
 
 
@@ -313,20 +289,15 @@ def _ripened(
     """
     table = snapshot.table
     asked = actions(table, found.chosen)
-    names = {t: table.tasks[t].id for t in asked}
-    pending = count_looks(snapshot.state.pending, ((names[t], action) for t, action in asked.items()))
-    looks = {each.task: each.looks for each in pending}
-    starts = {names[t] for t, action in asked.items() if action == "start"}
-    unripe: frozenset[int] = frozenset()
-    if not snapshot.urgent_waiting & starts:
-        rule = snapshot.policy.rule
-        unripe = frozenset(t for t, a in asked.items() if looks[names[t]] < looks_needed(a, rule))
+    wishes = ((table.tasks[t].id, action) for t, action in asked.items())
+    pending = count_looks(snapshot.state.pending, wishes)
+    unripe = _unripe(snapshot, asked, pending)
 
     def kept(rule: str, why: str, bound: float | None = None) -> RungResult:
         return keep(snapshot, rule, why, pending=pending, bound=bound, found=first, considered=considered)
 
     if unripe == frozenset(asked):
-        often = max(looks.values())
+        often = max(each.looks for each in pending)
         why = f"{len(asked)} tasks are asked to change, for {often} looks in a row so far: not often enough"
         return kept("looks", why, found.bound)
     frozen: frozenset[int] = frozenset()
@@ -360,6 +331,15 @@ def _ripened(
         found=found,
         considered=considered,
     )
+
+
+def _unripe(snapshot: Snapshot, asked: Mapping[int, str], pending: tuple[Pending, ...]) -> frozenset[int]:
+    """Return the tasks not asked for often enough; none where an urgent task would start."""
+    names = {t: snapshot.table.tasks[t].id for t in asked}
+    if snapshot.urgent_waiting & {names[t] for t, action in asked.items() if action == "start"}:
+        return frozenset()
+    looks, rule = {each.task: each.looks for each in pending}, snapshot.policy.rule
+    return frozenset(t for t, action in asked.items() if looks[names[t]] < looks_needed(action, rule))
 
 
 def _others(snapshot: Snapshot, asked: Mapping[int, str]) -> frozenset[int]:

@@ -25,7 +25,7 @@ from libra_plan.planner.pricing import price_workload
 from libra_plan.planner.problem import Problem
 from libra_plan.planner.runtime.checkpoints import newest
 from libra_plan.planner.telemetry.observations import CheckpointAge, Moment, Observations
-from libra_plan.planner.telemetry.observe import observe
+from libra_plan.planner.telemetry.observe import RECENT_S, observe
 from libra_plan.planner.telemetry.recording import read_tail
 from libra_plan.planner.telemetry.sample import NodeSample, main_process_memory_mib
 from libra_plan.planner.telemetry.work_windows import (
@@ -60,7 +60,7 @@ class Sources:
     monitor: Path | None = None
     observations: Path | None = None
     working_folder: Path = Path()
-    window_s: float = 300.0
+    window_s: float = RECENT_S
 
 
 def sources_of(

@@ -53,8 +53,13 @@ OOM_SHARE = 0.98  # of the memory that ran out: a form that is planned with as m
 LEAST_GAIN = 1e-9  # weighted fair shares; what is less is rounding
 FINEST_GAP = 1e-6  # searches need not be nearer to their bound than this
 CAP_ROUNDS = 16  # searches for the changes that one look may make
+SEARCH_LIMIT_S = 60.0  # deterministic seconds, which no look should need
 SOLVE_LIMIT_S = 20.0  # for a solve under policies other than `throughput`
 PLACE_LIMIT_S = 5.0
+
+LEASE_LOOKS = 3.0  # a planner leads a shared record for so many intervals after its last look
+OVERDUE_LOOKS = 3.0  # a look is overdue after so many intervals
+OVERDUE_S = 60.0  # and so many seconds more
 
 _LESS = frozenset({"shrink", "pause"})
 Share = Annotated[float, Meta(ge=0, le=1)]
@@ -126,8 +131,8 @@ class SafetyPolicy(File, frozen=True, kw_only=True):
 
     A task that trains is not moved or paused without a checkpoint at most `checkpoint_max_age_s` old,
     nor before it has done `least_steps` since it was placed. Telemetry older than `telemetry_max_age_s`,
-    or a wall clock that went off the monotonic one by more than `clock_tolerance_s`, leads to keep. An
-    `oom` keeps a task from being moved to fewer GPUs for `oom_hold_s`.
+    or a wall clock that went off the boot's clock by more than `clock_tolerance_s`, changes nothing. Forms
+    that ran out of memory are not used for `oom_hold_s`.
     """
 
     checkpoint_max_age_s: Seconds = 3600.0

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from libra_plan.planner.controller.batch_steps import step_batches
 from libra_plan.planner.controller.configuration_values import ValueCache, is_plain_sum
 from libra_plan.planner.controller.elastic import shift_elastic
 from libra_plan.planner.controller.escalation import (
     RungResult,
     keep,
-    step_batches,
     tasks_and_roles,
     urgent,
 )

@@ -25,7 +25,7 @@ from libra_plan.planner.controller.batch_steps import keep_steps
 from libra_plan.planner.controller.configuration_values import ValueCache
 from libra_plan.planner.controller.estimators import running_options
 from libra_plan.planner.controller.facts import Sources, read_facts, sources_of
-from libra_plan.planner.controller.hysteresis import ReplanPolicy, read_policy
+from libra_plan.planner.controller.hysteresis import LEASE_LOOKS, ReplanPolicy, read_policy
 from libra_plan.planner.controller.job_queue import TaskRequest
 from libra_plan.planner.controller.reconcile import Reconciled, reconcile
 from libra_plan.planner.controller.snapshot import LoopInputs
@@ -154,7 +154,7 @@ def look_at(
     notes: Notes,
 ) -> Replanned:
     """Look once at what the sources tell; the caller holds the folder's lock."""
-    store.lead(3.0 * policy.every_s)
+    store.lead(LEASE_LOOKS * policy.every_s)
     facts = partial(read_facts, sources, policy, notes)
     with writing(sources.run):
         return look(sources.run, store, facts, dry_run=dry_run, cache=cache, notes=notes)

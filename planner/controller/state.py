@@ -43,7 +43,7 @@ ValueT = TypeVar("ValueT")
 
 @dataclass(frozen=True, slots=True)
 class RateEstimate:
-    """A smoothed ln(seen ÷ predicted seconds) of a role in a form; `form` "" is for all its forms.
+    """The average of ln(observed ÷ predicted seconds) of a role in a form; `form` "" is for all its forms.
 
     `looks` counts what `level` rests on (bounded by the policy), `variance` is that of one look,
     `recent` the last residuals, oldest first.
@@ -86,7 +86,7 @@ class TaskClock:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A change that looks have asked for in a row: of a task, in a direction, so many times."""
+    """A change of a task, by its action, that so many looks in a row have asked for."""
 
     task: str
     direction: str
@@ -103,11 +103,11 @@ class Stays:
 
 @dataclass(frozen=True)
 class LoopState:
-    """All of it. Tuples are sorted by task, so that equal states are equal bytes.
+    """Everything that is remembered. Tuples are sorted, so that equal states are equal bytes.
 
-    `tasks` (id, weight) and `gpus` are those of the last look, to tell what came and went, `lost` those that
-    telemetry called lost, and why; `prices` are
-    those of the last search by row name; `batches` counts looks that asked for a batch or elastic step.
+    `tasks` (name and weight) and `gpus` are those of the last look, which show what came and went. `lost`
+    are the GPUs that telemetry reported as lost, and why. `prices` are those of the last search, by
+    constraint. `batches` counts looks that asked for a batch step or an elastic shift.
     """
 
     looks: int = 0
@@ -130,12 +130,12 @@ class LoopState:
         return {each.task: each for each in self.clocks}
 
     def clock_for(self, task: str) -> TaskClock:
-        """Give a task's clock; one that was never seen has no times."""
+        """Return a task's clock; that of a task never seen has no times."""
         return self.clock_of.get(task, TaskClock(task))
 
 
 class Rung(str, Enum):
-    """The ladder, cheapest first. Models move between tasks and roles only, never for a batch."""
+    """The kinds of change, cheapest first. Only the last two may move models to other GPUs."""
 
     KEEP = "keep"
     BATCHES = "step-batches"

@@ -16,7 +16,7 @@ from libra_plan.errors import InputError, LibraError, LockedError, TimeLimitErro
 from libra_plan.notes import Notes, log_note
 from libra_plan.planner.controller.configuration_values import ValueCache
 from libra_plan.planner.controller.facts import sources_of
-from libra_plan.planner.controller.hysteresis import ReplanPolicy, read_policy
+from libra_plan.planner.controller.hysteresis import OVERDUE_LOOKS, OVERDUE_S, ReplanPolicy, read_policy
 from libra_plan.planner.controller.replan import Replanned, locked, look_at
 from libra_plan.planner.controller.store import open_record, require_folder
 
@@ -84,7 +84,8 @@ class Health:
         """Say whether the last look went well and is not overdue; before the first it is well."""
         if self.last_failed is not None:
             return False, self.last_failed
-        if self.last_at_s is not None and now_s - self.last_at_s > 3.0 * self.every_s + 60.0:
+        most_s = OVERDUE_LOOKS * self.every_s + OVERDUE_S
+        if self.last_at_s is not None and now_s - self.last_at_s > most_s:
             return False, f"the last look was {now_s - self.last_at_s:.0f} s ago"
         return True, f"look {self.last_look}"
 

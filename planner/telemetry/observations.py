@@ -32,9 +32,9 @@ class Moment(File, frozen=True):
 
 
 class ObservedTime(File, frozen=True):
-    """Seconds a role's stage was seen to take per step, in a form such as `2 × tp4`.
+    """The seconds that a role's stage was observed to take per step, in a form such as `2 × tp4`.
 
-    `form` None: the one it runs in; `gpu_class` None: that it runs on.
+    Without `form` it is the form that the role runs in, without `gpu_class` the class that it runs on.
     """
 
     task: str
@@ -45,7 +45,7 @@ class ObservedTime(File, frozen=True):
 
 
 class RoleLoad(File, frozen=True):
-    """How pressed a role is: `queue` from 0 (idle) to 1 (full), staleness seen, busy share of each GPU."""
+    """The load of a role: its queue pressure from 0 (idle) to 1 (full), staleness, busy share of each GPU."""
 
     task: str
     role: str
