@@ -22,12 +22,12 @@ class Interrupted(BaseException):
 
 
 def printable(path: Path) -> str:
-    """Give a path as text that any output can take, whatever bytes it holds."""
+    """Return a path as text that any output can take, whatever bytes it holds."""
     return str(path).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def line_of(error: Exception, settings: str | None = None, arguments: Sequence[str] = ()) -> str:
-    """Say in one line what is wrong, and in one more each cause where a launcher refuses for several.
+    """Return one line that says what is wrong, and one more for each cause when a launcher has several.
 
     `settings` names the file that gave defaults.
     """
@@ -56,7 +56,7 @@ def _usage(error: Any, settings: str | None, arguments: Sequence[str]) -> str:
 
 
 def _source(error: Any, settings: str | None) -> str:
-    """Say where a wrong value came from when it was not a flag."""
+    """Return where a wrong value came from when it was not a flag."""
     context, parameter = getattr(error, "ctx", None), getattr(error, "param", None)
     if context is None or parameter is None or parameter.name is None:
         return ""
@@ -69,7 +69,7 @@ def _source(error: Any, settings: str | None) -> str:
 
 
 def _given(error: Any, arguments: Sequence[str]) -> str | None:
-    """Find what the user wrote for the option that is wrong."""
+    """Return what the user wrote for the option that is wrong."""
     for name in getattr(getattr(error, "param", None), "opts", ()):
         for at, argument in enumerate(arguments):
             if argument == name and at + 1 < len(arguments):
@@ -80,7 +80,7 @@ def _given(error: Any, arguments: Sequence[str]) -> str | None:
 
 
 def _nearest(error: Any, context: Any) -> str | None:
-    """Find the verb or option that was probably meant."""
+    """Return the verb or option that was probably meant."""
     if context is None:
         return None
     wrong = getattr(error, "option_name", None)

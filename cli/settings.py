@@ -52,7 +52,7 @@ def default_map(config: str | None, program: Any) -> tuple[dict[str, object], st
 
 
 def name_variables(command: Any, prefix: str) -> None:
-    """Give every option of a command and its verbs an environment variable named like its flag."""
+    """Name an environment variable after the flag of every option of a command and its verbs."""
     for parameter in command.params:
         if parameter.param_type_name == "option" and not _only_as_flag(parameter):
             parameter.envvar = f"{prefix}_{_flag(parameter)}".replace("-", "_").upper()
@@ -62,7 +62,7 @@ def name_variables(command: Any, prefix: str) -> None:
 
 
 def unknown_variables(names: Iterable[str], program: Any, prefix: str) -> list[str]:
-    """Say which environment variables look like ours and are read by nobody: misspelt, most likely."""
+    """List the environment variables that look like ours but are not read; most likely they are misspelt."""
     options = dict(_variables(program, prefix))
     known = {*_FOLDERS, *_OF_ROLES, *(name for name, read in options.items() if read)}
     said = []
@@ -76,7 +76,7 @@ def unknown_variables(names: Iterable[str], program: Any, prefix: str) -> list[s
 
 
 def _variables(command: Any, prefix: str) -> Iterator[tuple[str, bool]]:
-    """Give the variable of every option, and whether it is read."""
+    """Yield the variable of every option, and whether it is read."""
     for parameter in command.params:
         if parameter.param_type_name == "option":
             name = f"{prefix}_{_flag(parameter)}".replace("-", "_").upper()

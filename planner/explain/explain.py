@@ -111,9 +111,9 @@ def explain_plan(
 def explain_no_plan(
     problem: Problem, limit_s: float, clock: Callable[[], float] = time.monotonic
 ) -> tuple[CannotRun, ...]:
-    """Say of the first tasks of a problem without a plan what must give way for each, within the limit.
+    """Explain what must give way so that the first tasks of a problem without a plan could run.
 
-    The first way of each task is looked for to the end, so that there is always something to do.
+    The search stops at the time limit, but it finds at least one way for each task.
     """
     in_time = _within(limit_s, clock)
     stuck = (task for task in problem.tasks if not runs_alone(problem, task))

@@ -1,10 +1,10 @@
-"""Why a task cannot run, and the least that must give way so that it can.
+"""Why a task cannot run, and the smallest change of limits that would let it run.
 
-First every limit is soft: configurations are made without limits, pins and exclusions, on GPUs with memory
-to spare and a cluster with room. What each configuration then needs beyond its limits is arithmetic, and a
-lower bound on what it costs to allow it. In order of that bound configurations are placed for good, with
-CPU cores and host memory raised by bisection, until no other configuration could be cheaper. The cost is
-the sum of relative changes; of equal ones the fewest limits.
+The search first ignores every limit: it makes configurations without limits, pins and exclusions, for GPUs with
+plenty of memory and a cluster with room. Arithmetic then tells by how much each configuration breaks its
+limits, which is a lower bound on the cost of allowing it. The search places configurations in the order of this
+bound, and finds the CPU cores and host memory that they need by bisection, until no other configuration
+could be cheaper. The cost is the sum of relative changes; among equal costs the fewest limits win.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _PLACE_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """Limits that must give way together, and how the task would then run."""
+    """Limits that must change together, and how the task would then run."""
 
     relaxations: tuple[Relaxation, ...]
     total: float
@@ -43,10 +43,10 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class CannotRun:
-    """A task that cannot run even alone: the cheapest ways to let it, each with other limits.
+    """A task that cannot run even alone, with the cheapest ways to let it run.
 
-    `proven`: nothing cheaper than the first way exists (in this measure). `refused` lists why roles
-    could not be priced at all; no limit can help then.
+    `proven`: no way is cheaper than the first one. `refused` lists why roles could not be priced at
+    all; changing limits does not help then.
     """
 
     task: str
@@ -56,7 +56,7 @@ class CannotRun:
 
     @property
     def text(self) -> str:
-        """Say what to do, cheapest first."""
+        """What to change, the cheapest way first."""
         if self.refused:
             return f"{self.task} cannot be priced: " + "; ".join(self.refused)
         if not self.ways:
@@ -66,9 +66,9 @@ class CannotRun:
 
 
 def cannot_run(problem: Problem, task: Task, in_time: Callable[[], bool] = lambda: True) -> CannotRun:
-    """Find the least that must give way for a task to run with the cluster to itself.
+    """Find the smallest change that would let a task run if it had the whole cluster.
 
-    When `in_time` says no, the first way found is the answer, unproven and not narrowed down.
+    Once `in_time` returns False, the search returns the first way that it finds, without a proof.
     """
     refused = list(_refused(problem.cluster, task))
     if refused:
@@ -96,7 +96,7 @@ def cannot_run(problem: Problem, task: Task, in_time: Callable[[], bool] = lambd
 
 
 def _refused(cluster: Cluster, task: Task) -> Iterator[str]:
-    """Name what no limit can help: roles without a price, or with none on the GPUs there are."""
+    """List the roles that have no price, or none on the GPUs of the cluster: no limit can help them."""
     for role in task.gpu_roles:
         classes = {option.gpu_class for option in role.options}
         if not classes:
@@ -107,7 +107,7 @@ def _refused(cluster: Cluster, task: Task) -> Iterator[str]:
 
 
 def _few(best: dict[tuple[tuple[str, str], ...], Way]) -> tuple[Way, ...]:
-    """Pick the cheapest ways; one that relaxes all that a cheaper one does, and more, is no choice."""
+    """Pick the cheapest ways, without those that change all that a cheaper one changes, and more."""
     picked: list[tuple[set[tuple[str, str]], Way]] = []
     for limits, way in sorted(best.items(), key=lambda each: (each[1].total, len(each[0]))):
         if not any(cheaper <= set(limits) for cheaper, _ in picked):
@@ -116,7 +116,7 @@ def _few(best: dict[tuple[tuple[str, str], ...], Way]) -> tuple[Way, ...]:
 
 
 def _placed(problem: Problem, draft: Draft, in_time: Callable[[], bool]) -> Way | None:
-    """Place a draft; give cores and host memory, and name the excluded GPUs, that it takes."""
+    """Place a draft, with the cores, the host memory and the excluded GPUs that it needs."""
     wider = relaxed(problem, [each for each in draft.relaxations if each.code != "exclusion"])
     open_ids = [each for each in draft.relaxations if each.code == "exclusion"]
     (task,) = wider.tasks
@@ -142,9 +142,9 @@ def _placed(problem: Problem, draft: Draft, in_time: Callable[[], bool]) -> Way 
 def _given_back(
     problem: Problem, limited: Task, roles: Sequence[str], configuration: Configuration
 ) -> list[Relaxation]:
-    """Find the excluded GPUs that roles must be given, role by role, less any they can do without.
+    """Find the fewest excluded GPUs that each role must be allowed to use.
 
-    Phases share their GPUs, which takes roles without any exclusion.
+    Phases share their GPUs, so their roles need all exclusions lifted.
     """
     found = []
     excluded = {role.id: role.excluded_gpus for role in limited.gpu_roles}
@@ -167,7 +167,7 @@ def _given_back(
 def _fewest_given(
     problem: Problem, task: Task, role: str, excluded: frozenset[GpuId], configuration: Configuration
 ) -> tuple[Problem, frozenset[GpuId]]:
-    """Give the problem with all but a few of a role's exclusions back in force, and those few."""
+    """Restore all but the fewest possible exclusions of a role; return the problem and those few."""
     (beside,) = ({c.role for c in pool.choices} for pool in configuration.phases[0].pools if _has(pool, role))
 
     def excluding(gpus: frozenset[GpuId]) -> Problem:
@@ -202,7 +202,7 @@ def _try(problem: Problem, configuration: Configuration) -> TaskPlacement | None
 
 
 def _with_hosts(cluster: Cluster, cores: float | None, host_mib: float | None) -> Cluster:
-    """Give every node so many cores and so much memory; None leaves them as they are."""
+    """Set the cores and the host memory of every node; None leaves them as they are."""
     nodes = tuple(
         replace(
             node,
@@ -217,7 +217,7 @@ def _with_hosts(cluster: Cluster, cores: float | None, host_mib: float | None) -
 def _least_more(
     problem: Problem, configuration: Configuration, code: str, in_time: Callable[[], bool]
 ) -> Relaxation | None:
-    """Find by bisection the least whole number to add to every node, what comes later aside."""
+    """Find by bisection the least whole number of cores or MiB to add to every node."""
     (task,) = problem.tasks
     cores = code == "cpu-cores"
     stated = [node.cpu_cores if cores else node.host_memory_mib for node in problem.cluster]
@@ -245,7 +245,7 @@ def _least_more(
 
 
 def runs_alone(problem: Problem, task: Task) -> bool:
-    """Tell whether a task can run with the cluster to itself."""
+    """Whether a task could run if it had the whole cluster."""
     alone = replace(problem, tasks=(task,), running=())
     return any(
         _try(alone, configuration) is not None

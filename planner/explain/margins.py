@@ -1,7 +1,7 @@
-"""What would better the plan: one more GPU, one limit raised by a step; and what the next-best costs.
+"""What would improve the plan: one more GPU, or one limit raised by a step; and the next-best plan.
 
-Gains are true: the problem is solved again. LP prices tell the same for a fraction of a GPU, and the
-LP of the changed problem bounds a gain from above, so that limits that cannot help are not tried.
+Gains are exact, because the problem is solved again. LP dual prices say the same for a fraction of a GPU. The
+LP of the changed problem bounds the gain from above, so limits that cannot help are not solved for.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _worst(problem: Problem, tasks: Sequence[TaskCandidates]) -> list[int] | Non
 
 
 def _lp_value(problem: Problem, shares_of: Problem) -> float | None:
-    """Give the LP's bound of the objective, worths against the fair shares of another problem."""
+    """Return the LP bound of the objective, with throughput relative to the fair shares of another problem."""
     tasks = candidates_of(problem, shares_of)
     rows = base_constraints(tasks, problem.cluster)
     found = lp_bound(tasks, rows, _worst(problem, tasks))
@@ -178,7 +178,7 @@ def _steps(problem: Problem) -> Iterator[Relaxation]:
 
 
 def _task_steps(problem: Problem, task: Task) -> Iterator[Relaxation]:
-    """Give each limit of a task its next step: the next size that it has a way to run with."""
+    """Yield the next step of each limit of a task: the next size for which it has a configuration."""
     if task.max_gpus is not None:
         free = configurations_of(replace(task, max_gpus=None), problem.cluster)
         larger = [int(gpus) for gpus in free.gpus if gpus > task.max_gpus]
@@ -217,7 +217,7 @@ def _down(code: str, task: str, role: str, now: int, sizes: Sequence[int]) -> It
 
 
 def next_best(problem: Problem, plan: Plan, params: SolveParams) -> NextBest | None:
-    """Solve again with this plan's combination of configurations forbidden; None when there is no other plan."""
+    """Solve again with this combination of configurations forbidden; None: there is no other plan."""
     other = solve_problem(problem, params, other_than=plan).plan
     if other is None:
         return None
@@ -252,6 +252,6 @@ def _way(plan: Plan, running: RunningTask) -> str:
 
 
 def _shared(plan: Plan, task: str) -> str:
-    """Name the tasks that a task shares those GPUs with."""
+    """Return the tasks that a task shares those GPUs with, in words."""
     others = [name for run in plan.joint if task in run.tasks for name in run.tasks if name != task]
     return f", some of them with {' and '.join(others)}" if others else ""

@@ -1,4 +1,4 @@
-"""Relaxations: one limit that gives way by so much, in words, and the problem with it applied.
+"""Relaxations: a limit that changes by some amount, in words, and the problem with it applied.
 
 `task-max`, `task-min`  GPUs of the task        `role-max`, `role-min`  GPUs of one role
 `pin`                   the pin is dropped      `exclusion`             GPUs the role may use after all
@@ -17,12 +17,12 @@ from libra_plan.planner.problem import Problem, Role, Task
 __all__ = ["Relaxation", "relaxed"]
 
 ADDED = "added"
-"""Name that added nodes begin with, and the NVLink domain they form."""
+"""The names of added nodes, and of the NVLink domain they form, begin with this."""
 
 
 @dataclass(frozen=True, slots=True)
 class Relaxation:
-    """One limit that gives way: `now` → `needed`, which is `amount` of it (0.5: half as much again).
+    """One limit that changes from `now` to `needed`, which is `amount` of it (0.5: half as much again).
 
     `subject` is a role, a GPU class or empty (the task or every node). For `gpus`, `needed` counts
     added blocks of `block_gpus`. `allowed` are the GPUs an exclusion gives back.
@@ -39,7 +39,7 @@ class Relaxation:
 
     @property
     def text(self) -> str:
-        """Say what to change, as an order."""
+        """What to change, as an instruction."""
         return _WORDS[self.code](self)
 
 
@@ -95,7 +95,7 @@ def _number(value: float | None) -> str:
 
 
 def relaxed(problem: Problem, relaxations: Sequence[Relaxation]) -> Problem:
-    """Give the problem in which all these limits have given way."""
+    """Return the problem with all these limits changed."""
     for each in relaxations:
         if each.code in _ON_TASK:
             tasks = tuple(_task(task, each) if task.id == each.task else task for task in problem.tasks)
@@ -150,7 +150,7 @@ def _more_host_memory(cluster: Cluster, each: Relaxation) -> Cluster:
 
 
 def _more_gpus(cluster: Cluster, each: Relaxation) -> Cluster:
-    """Add blocks, each on a node of its own or on whole nodes, with the host means of a known node."""
+    """Add blocks on nodes of their own, with the cores and host memory per GPU of a known node."""
     known = max(
         (node for node in cluster if any(gpu.gpu_class == each.subject for gpu in node.gpus)),
         key=lambda node: len(node.gpus),
@@ -178,7 +178,7 @@ def _more_gpus(cluster: Cluster, each: Relaxation) -> Cluster:
 
 
 def _larger_nodes(cluster: Cluster, each: Relaxation) -> Cluster:
-    """Let every node of the class that is full have so many GPUs, with its host means in proportion."""
+    """Grow every full node of the class to so many GPUs, with cores and host memory in proportion."""
     full, size = cluster.full_node_gpus[each.subject], int(each.needed)
 
     def grown(node: Node) -> Node:

@@ -1,4 +1,4 @@
-"""Configurations of a task whose limits are soft, each with what arithmetic says must give way for it."""
+"""Configurations of a task that ignore its limits, each with the changes that arithmetic says it needs."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ PLENTY = 1e12
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A configuration with what arithmetic says must give way for it."""
+    """A configuration with the changes of limits that arithmetic says it needs."""
 
     configuration: Configuration
     relaxations: tuple[Relaxation, ...]
 
     @property
     def total(self) -> float:
-        """Add up what it costs, at least."""
+        """The least that it costs."""
         return sum(each.amount for each in self.relaxations)
 
     @property
     def rank(self) -> tuple[float, int, float]:
-        """Order drafts: cheapest, fewest limits, fastest."""
+        """The order of drafts: cheapest, fewest limits, fastest."""
         return self.total, len(self.relaxations), self.configuration.step_time_s.value
 
 
 def drafts_of(problem: Problem) -> Iterator[Draft]:
-    """Make configurations of the problem's only task: every set of pins and exclusions dropped, the rest soft."""
+    """Yield configurations of the only task, with every set of pins and exclusions dropped in turn."""
     (task,) = problem.tasks
     by_id = [
         Relaxation("pin", task.id, role.id, float(len(role.pinned_gpus)), 0.0, 1.0)
@@ -58,7 +58,7 @@ def drafts_of(problem: Problem) -> Iterator[Draft]:
 
 
 def without_ids(task: Task, dropped: Sequence[Relaxation]) -> Task:
-    """Give the task without these pins and exclusions."""
+    """Return the task without these pins and exclusions."""
     limits = {(each.code, each.subject) for each in dropped}
     roles = tuple(
         replace(
@@ -74,7 +74,7 @@ def without_ids(task: Task, dropped: Sequence[Relaxation]) -> Task:
 def _soft_configurations(
     problem: Problem, task: Task
 ) -> Iterator[tuple[Configuration, tuple[Relaxation, ...]]]:
-    """List configurations with soft limits, each once; on larger nodes only when no node suffices."""
+    """Yield each configuration once; on larger nodes only when no present node is large enough."""
     found = False
     for configuration in _on(problem.cluster, task):
         found = True
@@ -122,7 +122,7 @@ def _on(cluster: Cluster, task: Task) -> Iterator[Configuration]:
 
 
 def _variants(task: Task) -> list[Task]:
-    """Give the task with its own and its roles' limits kept or dropped: either may hide a configuration."""
+    """Return the task with its own and its roles' limits kept or dropped: each may hide a configuration."""
     free_roles = tuple(replace(role, min_gpus=1, max_gpus=None) for role in task.roles)
     free = replace(task, min_gpus=0, max_gpus=None)
     several = [task, free, replace(task, roles=free_roles), replace(free, roles=free_roles)]
@@ -130,7 +130,7 @@ def _variants(task: Task) -> list[Task]:
 
 
 def _roomy(cluster: Cluster, task: Task) -> Cluster:
-    """Add room for the smallest form of every role, whatever else stands there."""
+    """Add nodes with room for the smallest option of every role."""
     for name in cluster.gpu_classes:
         full = cluster.full_node_gpus[name]
         forms = [[o for o in role.options if o.gpu_class == name] for role in task.gpu_roles]
@@ -155,7 +155,7 @@ def _with_memory(cluster: Cluster, memory_mib: float) -> Cluster:
 def _needs(
     problem: Problem, task: Task, configuration: Configuration, grown: Sequence[Relaxation]
 ) -> tuple[Relaxation, ...]:
-    """Say by how much a configuration breaks the limits that arithmetic can tell."""
+    """Compute by how much a configuration breaks the limits that can be compared with numbers."""
     cluster = relaxed(problem, grown).cluster
     found = [*_size_limits(task, configuration), *_memory(cluster, task, configuration)]
     for name in dict.fromkeys(name for name, _, _ in configuration.blocks):

@@ -46,7 +46,7 @@ class TaskExplanation:
 
 
 def explain_task(problem: Problem, running: RunningTask, joint: Sequence[JointRun] = ()) -> TaskExplanation:
-    """Say what binds one running task and how else it could run; `joint` are the plan's joint runs."""
+    """Explain what limits one running task and how else it could run; `joint` are the plan's joint runs."""
     task = problem.task_of[running.task]
     configurations = configurations_of(task, problem.cluster).configurations
     role, share = running.configuration.bottleneck
@@ -68,7 +68,7 @@ def explain_task(problem: Problem, running: RunningTask, joint: Sequence[JointRu
 
 
 def _shares(task: Task, run: JointRun) -> str:
-    """Say with whom a task shares: its step is the others', too."""
+    """Return with whom a task shares, in words: they all have one step."""
     others = " and ".join(name for name in run.tasks if name != task.id)
     if run.kind is SharingKind.TURNS:
         return f"turns: it shares its pools with {others}, and a round has one step of each"
@@ -76,7 +76,7 @@ def _shares(task: Task, run: JointRun) -> str:
 
 
 def _next_faster(configurations: Sequence[Configuration], now: Configuration) -> Configuration | None:
-    """Find the smallest configuration that has more GPUs and is faster."""
+    """Return the smallest configuration that has more GPUs and is faster."""
     larger = [
         configuration
         for configuration in configurations
@@ -89,7 +89,7 @@ def _next_faster(configurations: Sequence[Configuration], now: Configuration) ->
 
 
 def _binding(task: Task, configuration: Configuration, larger: Configuration | None, gpus: int) -> str:
-    """Name the limit that keeps the task from being faster."""
+    """Return the limit that keeps the task from being faster, in words."""
     if larger is not None:
         return f"GPUs: {larger.gpus - configuration.gpus} more would make it faster"
     if task.max_gpus is not None and configuration.gpus >= task.max_gpus:
@@ -107,7 +107,7 @@ def _binding(task: Task, configuration: Configuration, larger: Configuration | N
 
 
 def _staleness(task: Task, configuration: Configuration) -> tuple[str, ...]:
-    """Say where the bound on staleness sets the pace, and what one more step would give."""
+    """Return a note where the staleness bound sets the pace, with the gain from one more step."""
     if task.coupling.kind is not CouplingKind.ASYNC or len(configuration.phases) > 1:
         return ()
     pools = [(_pool_s(pool), pool.choices[0].option.stream) for pool in configuration.phases[0].pools]
@@ -154,7 +154,7 @@ def _notes(configuration: Configuration, bottleneck: str) -> tuple[str, ...]:
 
 
 def _alternatives(task: Task, cluster: Cluster, gpus: int) -> tuple[Alternative, ...]:
-    """Give the best configuration of every allowed arrangement on at most so many GPUs."""
+    """Return the best configuration of every allowed arrangement on at most so many GPUs."""
     if len(task.gpu_roles) < 2:
         return ()
     found = []

@@ -11,7 +11,7 @@ _MOST_RUNS = 6
 
 
 def node_spans(names: Sequence[str]) -> list[str]:
-    """Give one text for every run of nodes that are numbered one after the other."""
+    """Return one text for every run of nodes with consecutive numbers."""
     runs: list[list[str]] = []
     for name in sorted(names, key=_parts):
         if runs and _follows(runs[-1][-1], name):

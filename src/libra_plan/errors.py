@@ -48,7 +48,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Where:
-    """Say where in the user's files a message points: file, line (1-based) and dotted key."""
+    """The place in the user's files that a message points to: file, line (1-based) and dotted key."""
 
     file: str
     line: int | None = None
@@ -83,7 +83,7 @@ class LibraError(Exception):
 
     @property
     def message(self) -> str:
-        """Give the one line a user sees: `[file:line: key: ]what; got …; allowed …; way out`."""
+        """The line that a user sees: `[file:line: key: ]what; got …; allowed …; way out`."""
         parts = [self.what]
         if self.got is not None:
             parts.append(f"got {self.got}")
