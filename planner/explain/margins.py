@@ -84,7 +84,7 @@ def _worst(problem: Problem, tasks: Sequence[TaskCandidates]) -> list[int] | Non
 
 
 def _lp_value(problem: Problem, shares_of: Problem) -> float | None:
-    """Return the LP bound of the objective, with throughput relative to the fair shares of another problem."""
+    """Return the LP bound of the objective, measured against the fair shares of another problem."""
     tasks = candidates_of(problem, shares_of)
     rows = base_constraints(tasks, problem.cluster)
     found = lp_bound(tasks, rows, _worst(problem, tasks))
