@@ -17,8 +17,7 @@ from libra_plan.models.lengths import IntArray
 from libra_plan.models.packing import pack
 from libra_plan.models.rollout.admission import Admission
 from libra_plan.models.rollout.makespan import Trajectories, makespan_s, pair_lengths
-from libra_plan.models.rollout.streaming import continuous_s
-from libra_plan.models.rollout.streaming import Stream, stream_of
+from libra_plan.models.rollout.streaming import Stream, continuous_s, stream_of
 from libra_plan.planner.simulate.work import log_normal, read_tokens, turn_counts
 from libra_plan.planner.simulate.world import DecodeCosts, Outcomes, Training, WorldTask
 
@@ -29,7 +28,7 @@ __all__ = [
     "rollout_closed_s",
     "stream_closed",
     "train_closed_s",
-    "train_s",
+    "train_stage",
 ]
 
 _ORDERS = 2
@@ -60,11 +59,17 @@ def replica_train_s(costs: Training, lengths: IntArray) -> float:
     return costs.fixed_s * len(pack(lengths.tolist(), costs.micro_batch_tokens)) + work
 
 
-def train_s(costs: Training, lengths: IntArray, replicas: int, rng: np.random.Generator) -> list[float]:
-    """Draw the seconds of every replica in one step, without the all-reduce that follows the slowest."""
-    slower = log_normal(rng, 0.0, costs.straggler_sigma, replicas)
-    seconds = [replica_train_s(costs, own) for own in dealt(lengths, replicas)]
-    return [own * factor for own, factor in zip(seconds, slower.tolist(), strict=True)]
+def train_stage(
+    costs: Training, lengths: IntArray, replicas: int, rng: np.random.Generator
+) -> tuple[float, float]:
+    """Draw the stragglers of one step; return its seconds and the GPU-seconds that were used in it."""
+    slower = log_normal(rng, 0.0, costs.straggler_sigma, replicas).tolist()
+    own = [
+        replica_train_s(costs, part) * slow
+        for part, slow in zip(dealt(lengths, replicas), slower, strict=True)
+    ]
+    all_reduce_s = costs.all_reduce_s if replicas > 1 else 0.0
+    return max(own) + all_reduce_s, (sum(own) + all_reduce_s * replicas) * costs.gpus
 
 
 def _worst_straggler(sigma: float, replicas: int) -> float:

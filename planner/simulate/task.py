@@ -24,7 +24,7 @@ from libra_plan.planner.problem import IncumbentTask
 from libra_plan.planner.simulate.elastic import with_replica
 from libra_plan.planner.simulate.record import StepDone
 from libra_plan.planner.simulate.replica import Dealer, Replica, Trajectory
-from libra_plan.planner.simulate.stage_times import train_s
+from libra_plan.planner.simulate.stage_times import train_stage
 from libra_plan.planner.simulate.work import DrawnWork, random_stream
 from libra_plan.planner.simulate.world import WorldTask
 
@@ -165,14 +165,18 @@ class TaskRun:
         held = next(each for each in self.placed.roles if each.role == role)
         return len(held.replicas), sum(map(len, held.replicas))
 
-    def _later(self, seconds: float, act: Callable[[], None]) -> None:
+    def _while_alive(self, act: Callable[[], None]) -> Callable[[], None]:
+        """Return what does it unless the task was stopped meanwhile."""
         life = self.life
 
-        def when_alive() -> None:
+        def act_if_alive() -> None:
             if self.life == life:
                 act()
 
-        self.host.after(seconds, when_alive)
+        return act_if_alive
+
+    def _later(self, seconds: float, act: Callable[[], None]) -> None:
+        self.host.after(seconds, self._while_alive(act))
 
     # ------------------------------------------------------------ rollouts
 
@@ -202,32 +206,26 @@ class TaskRun:
 
     def _call_tool(self, replica: Replica, trajectory: Trajectory) -> None:
         """Call the tool that a trajectory waits for; nothing comes back to a task that stopped meanwhile."""
-        life = self.life
-
-        def back() -> None:
-            if self.life == life and replica.holds_call(trajectory):
-                self._after_tool(replica, trajectory)
-
         call = self.host.call_tool if self.dealer.on_workers else self.host.after
-        call(trajectory.calls_s[trajectory.done_turns - 1], back)
+        back = partial(self._after_tool, replica, trajectory)
+        call(trajectory.calls_s[trajectory.done_turns - 1], self._while_alive(back))
 
     def _after_tool(self, replica: Replica, trajectory: Trajectory) -> None:
         """Go on here, or on the replica to which the dealer moves the trajectory."""
+        if not replica.holds_call(trajectory):
+            return
         moved = self.dealer.move(trajectory, replica, self.replicas, self.host.now)
         if moved is None:
             self._wake(replica, trajectory)
             return
-        (there, at), life = moved, self.life
-
-        def arrived() -> None:
-            if self.life == life and there.holds_call(trajectory):
-                self._wake(there, trajectory)
-
-        self.host.after(at - self.host.now, arrived)
+        there, at = moved
+        self._later(at - self.host.now, partial(self._wake, there, trajectory))
         self.host.watch(self, replica)
         self.refill()
 
     def _wake(self, replica: Replica, trajectory: Trajectory) -> None:
+        if not replica.holds_call(trajectory):
+            return
         done = replica.wake(trajectory, self.host.now)
         if done is not None:
             self.ended(replica, done)
@@ -280,9 +278,8 @@ class TaskRun:
             self.host.stage(self.spec.id, scoring.id, begun, seconds, gpus, seconds * gpus)
         if at == self.host.now:
             self._arrived(trajectory)
-            return
-
-        self.host.after(at - self.host.now, partial(self._arrived, trajectory))  # kept if the task stops
+        else:  # it is kept whatever becomes of the task
+            self.host.after(at - self.host.now, partial(self._arrived, trajectory))
 
     def _arrived(self, trajectory: Trajectory) -> None:
         self._flying -= 1
@@ -307,13 +304,12 @@ class TaskRun:
         self._later(self._train(np.array([each.final for each in self._batch])), self._trained)
 
     def _train(self, lengths: IntArray) -> float:
-        """Note a training stage and give its seconds."""
+        """Note a training stage and return its seconds."""
         costs = self.spec.costs.train
         assert costs is not None
         count, gpus = self._replicas_of("train")
-        own = train_s(costs, lengths, count, random_stream(self.seed, "train", self.spec.id, self.version))
-        seconds = float(max(own)) + (costs.all_reduce_s if count > 1 else 0.0)
-        busy = sum(own) * costs.gpus + (seconds - max(own)) * gpus
+        rng = random_stream(self.seed, "train", self.spec.id, self.version)
+        seconds, busy = train_stage(costs, lengths, count, rng)
         self.host.stage(self.spec.id, "train", self.host.now, seconds, gpus, busy)
         self.seen_s["train"] = seconds
         joining_s, self._joining_s = self._joining_s, 0.0
@@ -357,17 +353,14 @@ class TaskRun:
         self._pending = deque(self.dealer.order(self.work.step(self.version).trajectories))
         for trajectory in self._pending:
             trajectory.begin_anew()
-        self._later(self._wake_s(), self._roll_out)
+        self._later(self._wake_s(), self._hand_out)
 
     def _wake_s(self) -> float:
         return self.spec.costs.wake_s if self.colocated else 0.0
 
-    def _roll_out(self) -> None:
-        self._begun = self.host.now
-        self._hand_out()
-
     def _hand_out(self) -> None:
         """Begin a batch: on replicas alike in order, as frameworks do; else where there is room."""
+        self._begun = self.host.now
         if self.dealer.in_order(self.replicas):
             for number, trajectory in enumerate(self._pending):
                 self._begin_on(self.replicas[number % len(self.replicas)], trajectory)
