@@ -1,14 +1,12 @@
-"""Step a batch to what memory allows, and keep it there: one step a window, with hysteresis.
+"""Step a batch to what memory allows, one step a window, with hysteresis.
 
     state = training_batch(samples_per_rank=64, micro_batch_sequences=4)
     advice = libra_plan.recommend_batch(state, need_mib=need, limit_mib=70_000)
     state = advice.state            # and run the next window with advice.size
 
 The optimizer's batch never changes: a training rank takes the same samples in other micro-batches.
-Pure functions of frozen values, with nothing but the standard library: a loop may call them.
-What memory a size needs is the caller's (`batch_memory` has two models of it). docs/batch_control.md
-
-Bound the memory a batch needs: from a profile, or from an engine's own figures.
+The caller says what memory a size needs; `profile_need` and `engine_need` are two models of it, from a
+profile and from an engine's own figures. See docs/batch_control.md.
 """
 
 from __future__ import annotations
@@ -247,7 +245,7 @@ def cache_need(
     """Bound what an engine needs for n sequences at once: the n longest of the lengths, all at their end.
 
     `fixed_mib`: weights and what else is there with an empty cache; `per_token_mib`: keys and values
-    of a token on one GPU (`engine_memory.kv_mib_per_token`). Beyond the lengths known, all further
+    of a token on one GPU (`kv_mib_per_token`). Beyond the lengths known, all further
     sequences are as long as the longest.
     """
     falling = sorted(map(float, lengths_tokens), reverse=True)

@@ -1,10 +1,9 @@
-"""Follow how far observed times are from a cost model's: a factor, its error, and when it changed.
+"""How far observed times are from a cost model's: a factor, its error, when it changed, and its file.
 
 The logarithm of observed over predicted is followed by an exponentially weighted mean and variance.
 A two-sided CUSUM (Page 1954) of the standardised deviations finds a change: the mean then starts
-anew from the observations since the change began, so that an old law does not linger.
-
-The file that carries observed corrections from one run's recordings to the next solve.
+again from the observations since the change began, so that an old law does not linger. A file carries
+the corrections from one run's recordings to the next solve.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Fit what a workload names: one value for every set of profiles that a role joins.
+"""Fit what a workload names, one value for every set of profiles that a role joins, and keep the fits.
 
-Keep fits between runs, so that a solve neither fits again nor imports scipy.
-
-The key is the SHA-256 of the profile, its points and all code of models: a changed row or a
-changed form is another key. What cannot be read is fitted anew and written again.
+Fits are kept between runs, so that a solve neither fits again nor imports scipy. The key is the SHA-256
+of the profile, its points and all code of models: a changed row or a changed form has another key. A fit
+that cannot be read is made and written again.
 """
 
 from __future__ import annotations

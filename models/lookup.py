@@ -1,6 +1,7 @@
-"""Find the profile that answers a question: by phase, model, precision, recompute and mode.
+"""Find the profile that answers a question, or the profiles that an unmeasured model is predicted from.
 
-Which measured profiles a model with too few points of its own may be predicted from.
+A profile is found by phase, model, precision, recompute and mode. Donors of a prediction are one profile
+for every other model of the same phase, GPU class and way to compute.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 
 from libra_plan.errors import RefusedError
 from libra_plan.models.memory.states import micro_batches_of
+from libra_plan.models.parallelism import Layout
 from libra_plan.models.questions import CostQuestion
 from libra_plan.profiles.catalog import LoadedProfile
 from libra_plan.profiles.model_shapes import plain_name
@@ -109,11 +111,7 @@ def _exactness(file: ProfileFile, question: CostQuestion) -> int:
 
 
 def _has_layout(profile: LoadedProfile, question: CostQuestion) -> bool:
-    asked = question.query.layout
-    return any(
-        (point.tp, point.pp, point.cp, point.ep) == (asked.tp, asked.pp, asked.cp, asked.ep)
-        for point in profile.points
-    )
+    return any(Layout.of(point) == question.query.layout for point in profile.points)
 
 
 def _named(profiles: Mapping[str, LoadedProfile], question: CostQuestion) -> LoadedProfile:

@@ -1,10 +1,8 @@
-"""Deal sequences to replicas and pack each share into micro-batches of a strict token budget.
+"""Deal sequences to replicas, pack shares into micro-batches of a token budget, and fill bins.
 
-Put sequences into as few bins of a token capacity as can be proven, or nearly so.
-
-Eight sequences of length 7 need eight bins of 8, though ⌈56/8⌉ is 7. The heuristic is best fit,
-longest first; the bound is L2 of Martello and Toth (1990); few sequences are solved exactly by
-branch and bound between the two.
+`pack` is best fit, longest first. `fill_bins` adds a lower bound on the number of bins (L2 of Martello and
+Toth, 1990) and solves few sequences exactly by branch and bound: eight sequences of length 7 need eight
+bins of 8, though ⌈56/8⌉ is 7.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
-"""The cluster: nodes, their GPUs and what else a node has to give.
-
-Two low-duty roles on one GPU: each has a seat, and the GPU gives its time to one at a time.
+"""The cluster: nodes, their GPUs, the links between them, and seats on shared GPUs.
 
 Two processes on one H200 time-slice: each keeps 0.45–0.53 of its solo rate, both together 0.91–0.97
-of one GPU (ten pairs of training, decoding and scoring, in `switching.yaml`). So a seat makes nothing
-faster; it keeps a role that works little from holding a whole GPU. Memory is not shared by time: each
-seat has half of it, the processes' own contexts included.
+of one GPU (ten pairs of training, decoding and scoring, in `switching.yaml`). A seat therefore makes
+nothing faster; it lets two roles that work little share a GPU. Each seat has half of the memory, the
+contexts of the processes included.
 """
 
 from __future__ import annotations

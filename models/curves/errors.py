@@ -1,10 +1,8 @@
 """How well a profile's fits predict groups they have not seen, and how often their bounds hold.
 
 The errors were made when the profile was fitted, each with the whole group of its point (one batch,
-one length or one place) left out. Coverage is judged the same way: the bound that a group is held
-to is drawn from the errors of the other groups only.
-
-Check a profile by what it predicts of groups left out: errors, coverage of bounds, worst points.
+one length or one place) left out. Coverage is judged the same way: the bound of a group is drawn from
+the errors of the other groups only.
 """
 
 from __future__ import annotations

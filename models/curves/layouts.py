@@ -1,11 +1,8 @@
-"""From the rows of a profile to samples a form can be fitted to; what ran out of memory stays known.
+"""From the rows of a profile to samples, and from samples to the fitted curves of each layout.
 
-Which form, correction and groups each phase is fitted with.
-
-Lengths (octaves) and noises of the corrections were chosen by leave-one-group-out error over the
-shipped H200 profiles and public serving data; `benchmarks/cost_models.py` prints what they reach.
-
-The fitted curves of one layout: built from its rows, and where they may be asked.
+`TIME` and `MEMORY` say which form, correction and groups each phase is fitted with. Lengths (octaves) and
+noises of the corrections were chosen by leave-one-group-out error over the shipped H200 profiles and public
+serving data; `benchmarks/cost_models.py` prints what they reach.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Peak memory of one GPU from the model's shape, where nothing was measured and priors are allowed.
+"""Peak memory of one GPU from the model's shape, where nothing was measured.
 
-    peak = max(optimizer's step, backward pass, logits), MiB
+    training, scoring, decoding   peak = max(optimizer's step, backward pass, logits), MiB
+    serving engine                weights ÷ tp·pp + reserve + KV per token · Σ contexts, MiB
 
 Moments of a step follow one another, so they join by max. Activations of a layer take
 s·b·h·(18 + 4·ffn/h) bytes in bf16 (Megatron's count, 34·s·b·h for ffn = 4h), and 5·a·s²·b more where
@@ -12,14 +13,10 @@ chunks is not known from a shape, so long micro-batches are overestimated. The u
 room for what an allocator holds and does not use: up to 1.28 of the allocated peak in the shipped
 decode rows, and the device's use is 1.33 of it in the median of published fine-tuning runs.
 
-Memory of a serving engine from its model's shape, where a serving table measured only times.
-
-    weights ÷ tp·pp + reserve + KV per token · Σ contexts
-
-An engine allocates its KV cache ahead and fills it by blocks, so what a batch needs follows from
-its tokens alone. The reserve (activations, CUDA graphs, context: 3.5 GiB; communication buffers:
-0, 342 or 392 MiB at tp 1, 2, 4 and more) is what AIConfigurator takes for its engines. Nothing of
-this was measured: answers are assumed, between no reserve and twice the reserve.
+An engine allocates its KV cache ahead and fills it by blocks, so the memory of a batch follows from
+its tokens alone. The reserve (activations, CUDA graphs, context, communication buffers) stands in the
+file of the GPU class. Nothing of this was measured: answers are assumed, between no reserve and twice
+the reserve.
 """
 
 from __future__ import annotations

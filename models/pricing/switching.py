@@ -1,13 +1,9 @@
-"""What a role costs when it makes room for another one in the same pool.
+"""What it costs to hand over weights, to put a role to sleep, to offload its state and to restart a task.
 
-Training state or weights kept in pinned host memory: what leaves the GPU, and what the link pays.
-
-A step with the optimizer there brings its states in and puts them back, layer by layer; weights come
-in for every forward and every backward pass, and trained ones go back once a step. Buffers of two
-layers stay on the GPU, one at work and one on its way. Bytes are those of `states.py`; what such a step
-takes in truth was not measured, so every price made here is assumed.
-
-What it costs to hand over weights, to put roles to sleep and to restart a task.
+A step with the optimizer in host memory brings its states in and puts them back, layer by layer; weights
+come in for every forward and every backward pass, and trained ones go back once a step. Buffers of two
+layers stay on the GPU, one at work and one on its way. The time of such a step was not measured, so every
+price of offloading is assumed.
 """
 
 from __future__ import annotations

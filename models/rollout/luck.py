@@ -1,7 +1,7 @@
-"""How much luck with lengths moves a rollout: the same law drawn again and again.
+"""How far a rollout's makespan varies with the lengths that are drawn.
 
 A step's lengths are a sample; its longest responses decide the makespan, and these vary from step to
-step. Steps are drawn anew from a fine sample of the law, and the makespan of each is compared with
+step. Steps are drawn again from a fine sample of the law, and the makespan of each is compared with
 that of the sample that was priced. All draws are scheduled at once, as arrays; tool waits are left
 out of the ratio.
 """

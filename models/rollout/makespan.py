@@ -5,17 +5,10 @@ sequence advances one token per step, so the seconds of any schedule without idl
 
     T = a·steps + b·ΣL + k·ΣL·(P + L/2)
 
-with `steps` the number of steps in which anything runs: the longest response when all start at
-once (checked exact against step-by-step simulation), and the makespan of list
-scheduling when admission is limited: a sequence starts when a slot and room for its final context
-are free, in order. Tool waits break that, so they are simulated by event (`tool_waits.py`).
-
-Event simulation of one rollout replica whose trajectories wait for tools between turns.
-
-Between two events the running trajectories all advance one token per decode step, so they end their
-turn at a fixed clock (in decode steps). The events run in one loop without calls: they are most of a
-plan's price. Waits may be equal or drawn from a log-normal law: with a heavy tail the longest trajectory
-of a step waits much longer than the mean.
+with `steps` the number of steps in which anything runs (`schedule.py`). With tool waits between turns
+a replica is simulated by event: between two events the running trajectories all advance one token per
+decode step, so they end their turn at a fixed clock, in decode steps. Waits may be equal or drawn from a
+log-normal law: with a heavy tail the longest trajectory of a step waits much longer than the mean.
 """
 
 from __future__ import annotations

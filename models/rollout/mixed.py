@@ -1,28 +1,20 @@
 """Roll out one step on replicas of different layouts, each serving a range of the lengths.
 
-Long trajectories are slow one by one, so they want few neighbours and many GPUs each; short ones
-want throughput, so many share a small replica. Sorted by response length, longest first, every
-replica takes a contiguous range. That supposes that lengths can be ranked in advance, by a
-predictor; how good it is widens `high` (`ranking_error`).
+Long trajectories are slow one by one, so they need few neighbours and many GPUs each; short ones
+need throughput, so many share a small replica. Sorted by response length, longest first, every
+replica takes a contiguous range. A predictor must rank the lengths in advance; its error widens
+`high` (`ranking_error`).
 
-For a makespan T a replica of some layout, starting at position i, can go on to a furthest position:
-its time only grows with its range, so that position is found by bisection. Starting later never ends
-earlier, so going as far as possible is best, and the furthest position that g GPUs reach follows from
-those of fewer GPUs. That tells whether T can be met; T itself is bisected. Uniform layouts dealt round-robin
-by rank are compared too, so the answer is never slower than the best of them.
-
-A stage option that mixes layouts takes its time from here (`expected_s`) and its blocks from `replicas`.
-
-How far down the length-sorted trajectories one replica gets in a given time.
-
-Position 0 is the longest. A replica that serves [i, j) all at once takes, exactly,
+A replica that serves positions [i, j) all at once takes exactly
 
     T = a·L_i + W_j − W_i
 
-with W the prefix sums of token work: constant time by two look-ups. Where slots or KV tokens do not
-hold the range at once, the steps are those of in-order list scheduling from i on. Admission is in
-order, so later trajectories never move earlier ones: one pass from i gives the steps of every j, and
-is kept as far as it was needed.
+with W the prefix sums of token work. Where slots or KV tokens do not hold the range at once, the steps are
+those of in-order list scheduling from i on; one pass from i gives the steps of every j. For a makespan T the
+furthest position of a replica is found by bisection. Starting later never ends earlier, so going as far as
+possible is best, and the furthest position that g GPUs reach follows from those of fewer GPUs. T itself is
+bisected. Uniform layouts dealt round-robin by rank are compared too, so the answer is never slower than the
+best of them.
 """
 
 from __future__ import annotations
