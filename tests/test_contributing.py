@@ -115,7 +115,7 @@ from libra_plan.models.parallelism import Layout
 from libra_plan.models.quantities import exactly
 from libra_plan.models.topology import Cluster, Gpu, GpuId, Node
 from libra_plan.planner.problem import Coupling, CouplingKind, Policy, Problem, Role, StageOption, Task
-from libra_plan.planner.optimize.solve import solve
+from libra_plan.planner.optimize.solve import solve_problem
 
 GPUS = 8
 
@@ -132,7 +132,7 @@ def worst(policy):
     gpus = tuple(Gpu(GpuId("n0", i), "h200", 1e5) for i in range(GPUS))
     tasks = (task("cubic", 1.0, lambda n: 100.0 / n**3), task("flat", 1.0, lambda n: 100.0))
     problem = Problem(Cluster("lab", (Node("n0", gpus),)), tasks, policy=policy)
-    plan = solve(problem).require_plan()
+    plan = solve_problem(problem).require_plan()
     rates = {running.task: running.normalised for running in plan.running}
     return min(rates.get(each.id, 0.0) for each in tasks)
 

@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from importlib import import_module
+from importlib import import_module as _import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ def __getattr__(name: str) -> object:
     """Load a public name when it is first used."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    value: object = getattr(_import_module(f"{__name__}.{_HOMES[name]}"), name)
     globals()[name] = value
     return value
 
