@@ -116,6 +116,7 @@ from libra_plan.models.quantities import exactly
 from libra_plan.models.topology import Cluster, Gpu, GpuId, Node
 from libra_plan.planner.problem import Coupling, CouplingKind, Policy, Problem, Role, StageOption, Task
 from libra_plan.planner.optimize.solve import solve_problem
+from libra_plan.planner.verify import violations_of
 
 GPUS = 8
 
@@ -133,6 +134,7 @@ def worst(policy):
     tasks = (task("cubic", 1.0, lambda n: 100.0 / n**3), task("flat", 1.0, lambda n: 100.0))
     problem = Problem(Cluster("lab", (Node("n0", gpus),)), tasks, policy=policy)
     plan = solve_problem(problem).require_plan()
+    assert violations_of(problem, plan) == []
     rates = {running.task: running.normalised for running in plan.running}
     return min(rates.get(each.id, 0.0) for each in tasks)
 
