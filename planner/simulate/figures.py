@@ -60,22 +60,8 @@ class Figures(msgspec.Struct, frozen=True):
     decide_p99_s: float | None
 
 
-FIGURES = (
-    "weighted",
-    "of_bound",
-    "tokens_per_s",
-    "samples_per_s",
-    "fairness",
-    "jct_mean_s",
-    "jct_p99_s",
-    "makespan_s",
-    "idle",
-    "bubbles",
-    "moves_per_hour",
-    "lost_gpu_hours",
-    "decide_p50_s",
-    "decide_p99_s",
-)
+_NO_FIGURES = ("world", "policy", "seed", "hours", "task_rates")
+FIGURES = tuple(name for name in Figures.__struct_fields__ if name not in _NO_FIGURES)
 """The figures that are summed up over seeds; the rates of tasks are, too."""
 
 
