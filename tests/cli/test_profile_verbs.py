@@ -7,6 +7,8 @@ import json
 import pytest
 from profile_files import write_profile
 
+from libra_plan.models.curves.curve import MEMORY_LEVEL, TIME_LEVEL
+
 POINTS = (
     "role,model,precision,recompute,mode,batch,seq_len\n"
     "decode,qwen2.5-0.5b,bf16,,cudagraph,4,1024\n"
@@ -99,11 +101,11 @@ def test_what_cannot_be_fitted_or_checked_says_why(call, tmp_path):
 
 
 def test_the_table_of_a_check_says_what_covered_means(call, one_profile):
-    """The word alone can mean anything: how often a bound is meant to hold must be there."""
+    """The word alone can mean anything; the levels are those the bounds are made for."""
     out = call("profile", "check", one_profile, "--worst", 0).out
     assert "covered: share of the points" in out.splitlines()[-1]
-    assert "90 % of the time" in out
-    assert "the upper bound, 95 %" in out
+    assert f"{100 * TIME_LEVEL:.0f} % of the time" in out
+    assert f"the upper bound, {100 * MEMORY_LEVEL:.0f} %" in out
     assert "why not" not in out
 
 
