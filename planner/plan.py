@@ -277,9 +277,8 @@ class Certificate:
 class JointRun:
     """Tasks that run jointly, in one configuration that covers all of them; its roles are named `task/role`.
 
-    Under `turns` the first task works in the first pool while the second works in the second, then
-    they change places; under `engine` the first pool holds the engine that serves all. What each
-    running task says of itself is its part of this configuration.
+    The first task works in the first pool while the second works in the second, then they change places. What
+    each running task says of itself is its part of this configuration.
     """
 
     kind: SharingKind

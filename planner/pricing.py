@@ -6,20 +6,17 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 import msgspec
-import numpy as np
 
 from libra_plan.errors import WorkloadError
 from libra_plan.models.clusters import resolve_gpu
 from libra_plan.models.corrections import INSIDE, CorrectionsFile, RoleCorrection
 from libra_plan.models.fits import Fits, fit_folder
-from libra_plan.models.lengths import LengthSample
 from libra_plan.models.pricing.layout import PriceInputs, Refusals
 from libra_plan.models.pricing.role import price_role
 from libra_plan.models.pricing.stages import TRAINING
 from libra_plan.models.pricing.switching import restart_s, sync_s, weight_gib
 from libra_plan.models.pricing.work import TaskWork, work_of
 from libra_plan.models.quantities import rounded
-from libra_plan.models.rollout.makespan import Trajectories
 from libra_plan.models.stage_option import Coupling, CouplingKind, StageOption
 from libra_plan.models.topology import Cluster, whole_class
 from libra_plan.planner.problem import (
@@ -35,13 +32,12 @@ from libra_plan.planner.problem import (
     Task,
 )
 from libra_plan.profiles.catalog import ProfilesFolder
-from libra_plan.profiles.schema import LoraSpec, RoleSpec, SharingSpec, TaskSpec, Trace, WorkloadFile
-from libra_plan.profiles.sharing_checks import rollout_of
+from libra_plan.profiles.schema import RoleSpec, TaskSpec, Trace, WorkloadFile
 from libra_plan.profiles.switch_costs import SwitchPrice
 from libra_plan.profiles.traces import read_trace
 from libra_plan.profiles.units import MIB_PER_GIB
 
-__all__ = ["corrected_role", "corrected_sharing", "joint_work", "price_workload", "priced_sharing"]
+__all__ = ["corrected_role", "price_workload"]
 
 
 def price_workload(
@@ -84,12 +80,7 @@ def price_workload(
         _task(spec, *priced[_what_is_priced(spec)], prices, horizon_s, corrections)
         for spec in folder.workload.tasks
     )
-    works = {spec.id: priced[_what_is_priced(spec)][0] for spec in folder.workload.tasks}
-    specs = {spec.id: spec for spec in folder.workload.tasks}
-    sharing = tuple(
-        rounded(corrected_sharing(priced_sharing(each, specs, works, prices, seed), corrections))
-        for each in folder.workload.sharing
-    )
+    sharing = tuple(Sharing(SharingKind(each.kind), each.tasks) for each in folder.workload.sharing)
     inputs, quotas = dict(folder.digests), _quotas(folder.workload)
     aging_s = folder.workload.aging_s
     return Problem(
@@ -255,21 +246,6 @@ def corrected_role(
     return replace(role, options=tuple(_corrected(option, known) for option in role.options))
 
 
-def corrected_sharing(sharing: Sharing, corrections: CorrectionsFile | None) -> Sharing:
-    """Correct the one engine of tasks that run jointly by the slowest of what was seen of their rollouts.
-
-    Uncorrected, it would look better than the engines it replaces.
-    """
-    if corrections is None or not sharing.options:
-        return sharing
-    pairs = zip(sharing.tasks, sharing.rollouts, strict=True)
-    seen = [known for pair in pairs if (known := corrections.by_role.get(pair)) and known.state.known]
-    if not seen:
-        return sharing
-    slowest = max(seen, key=lambda known: known.state.factor)
-    return replace(sharing, options=tuple(_corrected(option, slowest) for option in sharing.options))
-
-
 def _corrected(option: StageOption, known: RoleCorrection) -> StageOption:
     if known.gpu_class is not None and whole_class(option.gpu_class) != known.gpu_class:
         return option
@@ -281,67 +257,3 @@ def _corrected(option: StageOption, known: RoleCorrection) -> StageOption:
     if time_s.origin not in INSIDE:
         said.append(f"not seen where times are {time_s.origin.value}: bounds hold no correction for possible")
     return replace(option, time_s=time_s, notes=(*option.notes, *said))
-
-
-def priced_sharing(
-    spec: SharingSpec,
-    tasks: Mapping[str, TaskSpec],
-    works: Mapping[str, TaskWork],
-    prices: PriceInputs,
-    seed: int,
-) -> Sharing:
-    """Turn a declared set of tasks into what solvers read; `works` are the tasks' own."""
-    kind = SharingKind(spec.kind)
-    if kind is SharingKind.TURNS:
-        return Sharing(kind, spec.tasks)
-    members = [tasks[name] for name in spec.tasks]
-    rollouts = [role for task in members if (role := rollout_of(task)) is not None]
-    # what staleness allows each of them of one engine is not known: it serves batch by batch
-    coupling = Coupling(
-        CouplingKind(members[0].coupling.kind),
-        min(task.coupling.staleness_steps for task in members),
-        batches=True,
-    )
-    refusals = Refusals()
-    work = joint_work([works[name] for name in spec.tasks], seed)
-    options = tuple(price_role(_engine(rollouts), work, coupling, prices, refusals))
-    return Sharing(kind, spec.tasks, tuple(role.id for role in rollouts), options, refusals.lines())
-
-
-def _engine(rollouts: Sequence[RoleSpec]) -> RoleSpec:
-    """Return the role of one engine: the rollouts are alike but for limits and adapters.
-
-    An engine keeps a slot of its largest rank for every adapter.
-    """
-    largest = max(role.lora.rank for role in rollouts if role.lora is not None)
-    limits = [role.max_gpus for role in rollouts if role.max_gpus is not None]
-    return msgspec.structs.replace(
-        rollouts[0],
-        lora=LoraSpec(rank=len(rollouts) * largest),
-        min_gpus=max(role.min_gpus for role in rollouts),
-        max_gpus=min(limits, default=None),
-    )
-
-
-def joint_work(works: Sequence[TaskWork], seed: int) -> TaskWork:
-    """Put the trajectories of several tasks into one queue, in orders set by `seed`."""
-    rng = np.random.default_rng(seed)
-    sets = zip(*(work.orders for work in works), strict=False)  # as many orders as the fewest have
-    orders = tuple(_mixed(each, rng) for each in sets)
-    return TaskWork(
-        sum(work.samples for work in works),
-        LengthSample(np.sort(np.concatenate([work.sequences.tokens for work in works]))),
-        orders,
-        stretch=(min(work.stretch[0] for work in works), max(work.stretch[1] for work in works)),
-        notes=(
-            f"one engine for the rollouts of {len(works)} tasks",
-            *dict.fromkeys(note for work in works for note in work.notes),
-        ),
-    )
-
-
-def _mixed(orders: Sequence[Trajectories], rng: np.random.Generator) -> Trajectories:
-    prompts = np.concatenate([order.prompt_tokens for order in orders])
-    responses = np.concatenate([order.response_tokens for order in orders])
-    order = rng.permutation(len(prompts))
-    return replace(orders[0], prompt_tokens=prompts[order], response_tokens=responses[order])

@@ -188,7 +188,6 @@ class SharingKind(str, Enum):
     """Say what tasks that run jointly share (docs/design/003-shared-tasks.md)."""
 
     TURNS = "turns"
-    ENGINE = "engine"
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,16 +195,10 @@ class Sharing:
     """Tasks that may run jointly, where that is worth more than running them apart.
 
     `turns`: two sync tasks take the same two pools in turn; while one trains the other rolls out.
-    `engine`: one engine, alone in its pool, serves the rollouts of all; `rollouts` names the role of
-    each task, in the order of `tasks`, that it stands for, and `options` price it at their joint load.
-    `refusals` say why it has no more of them.
     """
 
     kind: SharingKind
     tasks: tuple[str, ...]
-    rollouts: tuple[str, ...] = ()
-    options: tuple[StageOption, ...] = ()
-    refusals: tuple[str, ...] = ()
 
     @property
     def id(self) -> str:

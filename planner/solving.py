@@ -20,7 +20,7 @@ from libra_plan.planner.optimize.base import Backend, SolveParams, TerminationRe
 from libra_plan.planner.optimize.interrupter import Interrupter
 from libra_plan.planner.optimize.solve import solve_problem
 from libra_plan.planner.plan import Plan
-from libra_plan.planner.problem import Problem, SharingKind
+from libra_plan.planner.problem import Problem
 from libra_plan.planner.verify import Verdict, check_plan
 from libra_plan.profiles.catalog import ProfilesFolder
 from libra_plan.profiles.schema import WorkloadFile
@@ -280,12 +280,6 @@ def _remarks(problem: Problem, plan: Plan) -> Iterator[str]:
                 if line.startswith(RANKS_BEYOND):
                     yield f"{running.task}/{role.role} is {line}"
     yield from _short_of_workers(plan, workload_of(problem))
-    for joint in plan.joint:
-        if joint.kind is SharingKind.ENGINE:
-            yield (
-                f"warning: no launcher starts one engine for {' and '.join(joint.tasks)} yet: remove their "
-                "`sharing` entry for a plan that can be started"
-            )
 
 
 def _short_of_workers(plan: Plan, workload: WorkloadFile | None) -> Iterator[str]:

@@ -249,12 +249,11 @@ class SharingSpec(File, frozen=True, kw_only=True):
     """Tasks that may run jointly where that is worth more than running them apart.
 
     `turns`: two sync tasks take the same two pools in turn, one trains while the other rolls out.
-    `engine`: LoRA tasks on one base model leave their rollouts to one engine with all their adapters.
     """
 
-    #: turns: two sync tasks take two pools in turn; engine: LoRA tasks share a rollout engine.
+    #: turns: two sync tasks take two pools in turn. (engine was removed, and is refused.)
     kind: Literal["turns", "engine"]
-    tasks: tuple[Name, ...]  #: Ids of the tasks: two for turns, two or more for engine.
+    tasks: tuple[Name, ...]  #: Ids of the two tasks.
 
 
 class WorkloadFile(File, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from libra_plan.planner.configurations.joint import JointTask, in_order, step_s, together, works_s
+from libra_plan.planner.configurations.joint import JointTask, step_s, works_s
 from libra_plan.planner.configurations.pareto import undominated
 from libra_plan.planner.configurations.phases import Kind, at_least
 from libra_plan.planner.configurations.pools import PoolOption
@@ -40,9 +40,7 @@ def joint_phases(
     blocks = np.zeros((1, len(kinds)), dtype=np.int64)
     works = np.zeros((1, len(works_s(joint, 0, options[0][0], lambda time: time.value))))
     measures = np.zeros((1, 0 if pool_by_pool else 1))
-    order = in_order(joint, [each[0] for each in options])
-    for number, completes in order:
-        pool = options[number]
+    for number, pool in enumerate(options):
         own_blocks, own_works = _blocks(pool, kinds), _works(joint, number, pool)
         own: Floats = _host(pool)[:, None]
         if pool_by_pool:
@@ -50,16 +48,15 @@ def joint_phases(
         i, j = np.nonzero((blocks @ sizes)[:, None] + (own_blocks @ sizes)[None, :] <= gpus)
         picks = np.concatenate((picks[i], j[:, None]), axis=1)
         blocks = blocks[i] + own_blocks[j]
-        works = together(works[i], own_works[j], completes)
+        works = works[i] + own_works[j]
         measures = np.hstack((measures[i], own[j])) if pool_by_pool else measures[i] + own[j]
-        times = step_s(joint, works)[:, None] if number == order[-1][0] else works
+        times = step_s(joint, works)[:, None] if number == len(options) - 1 else works
         needs = [] if pool_by_pool else [at_least(blocks, kinds, full_node_gpus)]
         kept = undominated(np.column_stack([*needs, measures, times]).astype(np.float64))
         picks, blocks, works, measures = picks[kept], blocks[kept], works[kept], measures[kept]
     seconds = step_s(joint, works)
-    at = np.argsort([number for number, _ in order])  # picks are in that order, pools in their own
     for row in range(len(picks)):
-        pools = tuple(each[pick] for each, pick in zip(options, picks[row, at], strict=True))
+        pools = tuple(each[pick] for each, pick in zip(options, picks[row], strict=True))
         numbers = zip(kinds, blocks[row], strict=True)
         yield pools, tuple((name, size, int(n)) for (name, size), n in numbers if n), float(seconds[row])
 

@@ -9,7 +9,7 @@ from libra_plan.models.topology import Cluster
 from libra_plan.planner.configurations import configurations_of
 from libra_plan.planner.configurations.phases import coupled_time_s
 from libra_plan.planner.plan import Configuration, JointRun, MemoryMode, Pool, RunningTask
-from libra_plan.planner.problem import CouplingKind, Problem, SharingKind, Task
+from libra_plan.planner.problem import CouplingKind, Problem, Task
 
 __all__ = ["Alternative", "TaskExplanation", "explain_task"]
 
@@ -70,9 +70,7 @@ def explain_task(problem: Problem, running: RunningTask, joint: Sequence[JointRu
 def _shares(task: Task, run: JointRun) -> str:
     """Return with whom a task shares, in words: they all have one step."""
     others = " and ".join(name for name in run.tasks if name != task.id)
-    if run.kind is SharingKind.TURNS:
-        return f"turns: it shares its pools with {others}, and a round has one step of each"
-    return f"engine: one engine serves its rollout and that of {others}, and they step together"
+    return f"turns: it shares its pools with {others}, and a round has one step of each"
 
 
 def _next_faster(configurations: Sequence[Configuration], now: Configuration) -> Configuration | None:

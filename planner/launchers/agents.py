@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from libra_plan.errors import ManifestError
-from libra_plan.planner.launchers.base import NO_ADDRESS, NO_COMMAND, Ability, Options, refusal
+from libra_plan.planner.launchers.base import NO_ADDRESS, NO_COMMAND, Options, refusal
 from libra_plan.planner.launchers.manifest import Lifecycle, Manifest, Member, NodeEntry, RoleEntry, TaskEntry
 from libra_plan.planner.launchers.shell import bracketed, exports, script, words
 
@@ -93,9 +93,6 @@ def agent_reasons(manifest: Manifest, options: AgentOptions) -> Iterator[str]:
     """List why torchrun cannot start roles."""
     addresses = {node.id: node.address for node in manifest.spec.nodes}
     for task in manifest.spec.tasks:
-        entry = manifest.spec.together.get(task.id)
-        if entry is not None and entry.kind == "engine":
-            yield f"{task.id}: {Ability.JOINT_ENGINE.value}"
         for role in task.roles:
             where = f"{task.id}/{role.id}"
             if role.members and not role.command:

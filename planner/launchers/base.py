@@ -56,15 +56,12 @@ class Ability(str, Enum):
     SEATS = "a GPU that two tasks share"
     MIXED_LAYOUTS = "replicas of different layouts"
     JOINT_TURNS = "two tasks that take GPUs in turn"
-    JOINT_ENGINE = "one engine that serves several tasks"
 
 
 _WAYS = {
     NO_COMMAND: "state `command` of these roles in workload.yaml and solve again",
     NO_ADDRESS: "solve again with --cluster FILE, a file that states `address` of every node "
     "(nodes of --gpus N have none)",
-    Ability.JOINT_ENGINE.value: "remove the `sharing` entry of these tasks from workload.yaml "
-    "and solve again",
     Ability.UNEQUAL_NODES.value: "keep these tasks on one node, or on equal numbers of GPUs of each "
     "(`max_gpus` or `pinned_gpus` in workload.yaml), and solve again",
 }
@@ -252,8 +249,7 @@ def _needs(
 ) -> Iterator[tuple[Ability, str, str]]:
     """List the abilities that a task needs, each with its place and a text for people."""
     if joint is not None:
-        need = Ability.JOINT_TURNS if joint.kind == "turns" else Ability.JOINT_ENGINE
-        yield need, task.id, need.value
+        yield Ability.JOINT_TURNS, task.id, Ability.JOINT_TURNS.value
     for role in task.roles:
         asked = {
             Ability.CPU_ROLES: not role.members,

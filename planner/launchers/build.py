@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, replace
 
 import msgspec
@@ -12,12 +11,12 @@ from libra_plan.errors import ManifestError
 from libra_plan.models.topology import Cluster
 from libra_plan.planner.launchers import manifest as m
 from libra_plan.planner.launchers.document import seal
-from libra_plan.planner.launchers.joint import joint_entries, joint_groups, served_elsewhere
+from libra_plan.planner.launchers.joint import joint_entries, joint_groups
 from libra_plan.planner.launchers.tasks import PortBook, describe_task, runs_on_as, with_rendezvous
 from libra_plan.planner.launchers.transitions import Holding, transitions_between
-from libra_plan.planner.plan import Certificate, Plan, RunningTask
+from libra_plan.planner.plan import Certificate, Plan
 from libra_plan.planner.problem import Problem
-from libra_plan.profiles.schema import TaskSpec, WorkloadFile
+from libra_plan.profiles.schema import WorkloadFile
 
 __all__ = ["build_manifest", "says_the_same"]
 
@@ -127,7 +126,8 @@ def _tasks(
     old = {task.id: task for task in parent.spec.tasks} if parent is not None else {}
     old_nodes = parent.spec.nodes if parent is not None else ()
     ports = PortBook(nodes, parent)
-    described = [_described(problem, plan, running, specs) for running in plan.running]
+    groups = joint_groups(plan)
+    described = [describe_task(problem, running, specs.get(running.task), groups) for running in plan.running]
     kept = {new.id for new in described if new.id in old and runs_on_as(old[new.id], old_nodes, new, nodes)}
     for entry in (*joint_entries(plan), *(parent.spec.joint or () if parent is not None else ())):
         if not kept.issuperset(entry.tasks):
@@ -136,22 +136,6 @@ def _tasks(
         with_rendezvous(new, generation, ports, old[new.id] if new.id in kept else None) for new in described
     )
     return tuple(tasks), frozenset(kept)
-
-
-def _described(
-    problem: Problem, plan: Plan, running: RunningTask, specs: Mapping[str, TaskSpec]
-) -> m.TaskEntry:
-    task = describe_task(problem, running, specs.get(running.task), joint_groups(plan))
-    if not plan.joint:
-        return task
-    served = served_elsewhere(plan)
-    roles = tuple(
-        msgspec.structs.replace(role, cpu_cores_per_gpu=0.0, host_memory_mib_per_gpu=0.0)
-        if (task.id, role.id) in served
-        else role
-        for role in task.roles
-    )
-    return msgspec.structs.replace(task, roles=roles)
 
 
 def _nodes(cluster: Cluster) -> tuple[m.NodeEntry, ...]:

@@ -208,12 +208,6 @@ def _joint(manifest: Manifest) -> Iterator[Flaw]:
         placed = Counter(f"{task.id}/{role.id}" for task in known for role in task.roles if role.members)
         if roles != placed:
             yield Flaw("joint-turns", where, "its turns do not have every role with GPUs once")
-        engine = entry.turns[0] if entry.kind == "engine" and entry.turns else ()
-        replicas = {
-            role.replicas for task in known for role in task.roles if f"{task.id}/{role.id}" in engine
-        }
-        if entry.kind == "engine" and len(replicas) != 1:
-            yield Flaw("joint-engine", where, "its engine is not in one place")
 
 
 def _ports(manifest: Manifest) -> Iterator[Flaw]:

@@ -244,11 +244,10 @@ class JointEntry(_Entry, frozen=True):
     """Tasks that run jointly: they alone may have roles on the same GPUs.
 
     `turns` lists what works at once, as `task/role`; the lists follow one another and begin again,
-    one step of every task in each round. Under `engine` the first role of the first list is one
-    engine, started once, that serves the rollouts of all; the others of that list stand for it.
+    one step of every task in each round.
     """
 
-    kind: Literal["turns", "engine"]
+    kind: Literal["turns"]
     tasks: tuple[Name, ...]
     turns: tuple[tuple[str, ...], ...]
 

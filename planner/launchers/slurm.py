@@ -71,7 +71,7 @@ class Slurm(Emitter[SlurmOptions]):
 EMITTER = Slurm(
     "slurm",
     ("22.05.8", "26.11.0rc1 (manual pages)"),
-    frozenset(Ability) - {Ability.TASK_GPUS, Ability.SEATS, Ability.JOINT_TURNS, Ability.JOINT_ENGINE},
+    frozenset(Ability) - {Ability.TASK_GPUS, Ability.SEATS, Ability.JOINT_TURNS},
     SlurmOptions(),
 )
 

@@ -46,7 +46,7 @@ class Torchrun(Emitter[AgentOptions]):
 EMITTER = Torchrun(
     "torchrun",
     ("2.11.0", "2.12.1", "2.13.0", "2.14.1"),
-    frozenset(Ability) - {Ability.TASK_GPUS, Ability.JOINT_ENGINE},
+    frozenset(Ability) - {Ability.TASK_GPUS},
     AgentOptions(),
 )
 

@@ -81,8 +81,8 @@ def _running_jointly(
     return [
         RunningTask(
             member.id,
-            own_configuration(joint, member, entry.configuration),
-            own_roles(joint, member, where.roles),
+            own_configuration(member, entry.configuration),
+            own_roles(member, where.roles),
             own_shares(member, where.cpu),
             entry.configuration.steps_per_s / (reference or 1.0),
             member.id in moved,

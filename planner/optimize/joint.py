@@ -20,7 +20,6 @@ from libra_plan.planner.problem import (
     Policy,
     Problem,
     Sharing,
-    SharingKind,
     Task,
 )
 
@@ -62,11 +61,11 @@ def joint_tasks(problem: Problem, among: Iterable[str]) -> list[JointTask]:
 
 def _check(sharing: Sharing, members: Sequence[Task]) -> None:
     """Refuse what has no meaning for tasks that run jointly."""
-    reasons = [reason for member in members for reason in _reasons(sharing, member)]
+    reasons = [reason for member in members for reason in _reasons(member)]
     kinds = {member.coupling.kind for member in members}
     if len(kinds) > 1:
         reasons.append(f"they couple their pools in different ways: {', '.join(sorted(kinds))}")
-    if sharing.kind is SharingKind.TURNS and len(members) != 2:
+    if len(members) != 2:
         reasons.append(f"two tasks take turns, not {len(members)}")
     if len(set(sharing.tasks)) < max(2, len(members)):
         reasons.append("at least two different tasks can share something")
@@ -78,19 +77,15 @@ def _check(sharing: Sharing, members: Sequence[Task]) -> None:
         )
 
 
-def _reasons(sharing: Sharing, task: Task) -> Iterable[str]:
-    turns = sharing.kind is SharingKind.TURNS
-    if task.coupling.kind is not CouplingKind.SYNC and turns:
+def _reasons(task: Task) -> Iterable[str]:
+    if task.coupling.kind is not CouplingKind.SYNC:
         yield f"{task.id} is {task.coupling.kind.value}, and only sync tasks leave their pools in turn"
-    if task.coupling.kind is CouplingKind.PIPELINED and not turns:
-        yield f"{task.id} is pipelined, and the engine would not know whose group comes next"
-    if len(task.gpu_roles) < 2 and turns:
+    if len(task.gpu_roles) < 2:
         yield f"{task.id} has one role on GPUs, so its pool is never free"
     if any(role.pinned_gpus or role.excluded_gpus for role in task.roles):
         yield f"{task.id} has pinned or excluded GPUs"
     for key, asked in (
         ("min_gpus", task.min_gpus),
-        ("max_gpus", task.max_gpus if not turns else None),
         ("deadline", task.deadline),
         ("min_steps_per_hour", task.min_steps_per_s),
         ("latency_first", task.latency_first),
@@ -108,32 +103,15 @@ def held_jointly(problem: Problem, joint: JointTask) -> IncumbentTask | None:
     if not all(member.id in held for member in joint.members):
         return None
     now = [held[member.id] for member in joint.members]
-    engine = _engines(joint, now)
-    if engine is None or not _meet(now):
+    if not _meet(now):
         return None
-    roles = [
-        replace(role, role=f"{each.task}/{role.role}")
-        for each in now
-        for role in each.roles
-        if (each.task, role.role) not in engine
-    ]
+    roles = [replace(role, role=f"{each.task}/{role.role}") for each in now for role in each.roles]
     workers = [
         IncumbentWorkers(f"{each.task}/{share.role}", share.node, share.workers)
         for each in now
         for share in each.workers
     ]
     return IncumbentTask(joint.id, tuple(roles), tuple(workers))
-
-
-def _engines(joint: JointTask, now: Sequence[IncumbentTask]) -> set[tuple[str, str]] | None:
-    """Name the rollouts the first one stands for; None when they are not where it is."""
-    if joint.sharing.kind is SharingKind.TURNS:
-        return set()
-    pairs = [(each, name) for each, name in zip(now, joint.sharing.rollouts, strict=True)]
-    rollouts = [role for each, name in pairs for role in each.roles if role.role == name]
-    if len(rollouts) < len(pairs) or len({role.placed for role in rollouts}) > 1:
-        return None
-    return {(each.task, name) for each, name in pairs[1:]}
 
 
 def _meet(now: Sequence[IncumbentTask]) -> bool:
@@ -158,11 +136,9 @@ def joint_run(joint: JointTask, configuration: Configuration) -> JointRun:
     return JointRun(joint.sharing.kind, joint.sharing.tasks, configuration)
 
 
-def own_configuration(joint: JointTask, member: Task, configuration: Configuration) -> Configuration:
+def own_configuration(member: Task, configuration: Configuration) -> Configuration:
     """Give a member's part of a joint configuration: its roles in its pools, which are as large as they are."""
-    pools = [
-        pool for each in configuration.phases[0].pools if (pool := _own_pool(joint, member, each)) is not None
-    ]
+    pools = [pool for each in configuration.phases[0].pools if (pool := _own_pool(member, each)) is not None]
     blocks: dict[tuple[str, int], int] = {}
     for pool in pools:
         blocks[pool.gpu_class, pool.block_gpus] = (
@@ -177,31 +153,27 @@ def own_configuration(joint: JointTask, member: Task, configuration: Configurati
     )
 
 
-def _own_pool(joint: JointTask, member: Task, pool: Pool) -> Pool | None:
+def _own_pool(member: Task, pool: Pool) -> Pool | None:
     own = tuple(
         replace(choice, role=name)
         for choice in pool.choices
-        if (name := _own_name(joint, member, choice.role)) is not None
+        if (name := _own_name(member, choice.role)) is not None
     )
     return replace(pool, choices=own) if own else None
 
 
-def _own_name(joint: JointTask, member: Task, name: str) -> str | None:
-    """Give the name a member knows a joint role by; None when it is another's."""
+def _own_name(member: Task, name: str) -> str | None:
+    """Return the name a member knows a joint role by; None when it is another's."""
     task, role = own_role(name)
-    if task == member.id:
-        return role
-    number = joint.sharing.tasks.index(member.id)
-    rollouts = joint.sharing.rollouts
-    return rollouts[number] if rollouts and (task, role) == (joint.sharing.tasks[0], rollouts[0]) else None
+    return role if task == member.id else None
 
 
-def own_roles(joint: JointTask, member: Task, placed: Sequence[PlacedRole]) -> tuple[PlacedRole, ...]:
+def own_roles(member: Task, placed: Sequence[PlacedRole]) -> tuple[PlacedRole, ...]:
     """Give a member's part of a joint placement, in the order of its roles."""
     mine: Mapping[str, PlacedRole] = {
         name: PlacedRole(name, replace(each.choice, role=name), each.replicas)
         for each in placed
-        if (name := _own_name(joint, member, each.role)) is not None
+        if (name := _own_name(member, each.role)) is not None
     }
     return tuple(mine[role.id] for role in member.gpu_roles)
 
@@ -216,8 +188,7 @@ def starts_anew(problem: Problem, joint: JointTask, placed: Sequence[PlacedRole]
     """Name the members of the running plan that are moved: all of them, unless every one stays as it is."""
     held = {each.task: {role.role: role.placed for role in each.roles} for each in problem.running}
     now = {
-        member.id: {role.role: role.placed for role in own_roles(joint, member, placed)}
-        for member in joint.members
+        member.id: {role.role: role.placed for role in own_roles(member, placed)} for member in joint.members
     }
     same = all(held.get(name) == roles for name, roles in now.items())
     return frozenset() if same else frozenset(held.keys() & now.keys())

@@ -116,11 +116,7 @@ def _joint_lines(plan: Plan) -> Iterator[str]:
 
     for entry in joint_entries(plan):
         beside = [", ".join(turn) for turn in entry.turns]
-        if entry.kind == "turns":
-            said = f"take their pools in turn: {'; then '.join(beside)}"
-        else:
-            said = f"leave their rollouts to one engine: {beside[0]}"
-        yield f"jointly, {' and '.join(entry.tasks)} {said}"
+        yield (f"jointly, {' and '.join(entry.tasks)} take their pools in turn: {'; then '.join(beside)}")
 
 
 def _gpu_map(cluster: Cluster, plan: Plan) -> str:

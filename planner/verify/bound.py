@@ -126,7 +126,8 @@ class Table:
             worth = task.weight * (1.0 + (task.waited_s / aging if aging else 0.0))
         seconds, uses = ways.seconds, ways.uses
         worths = np.full(len(seconds), worth)
-        keeping = None if held is None else _seconds_in_place(self.inventory, task, held)
+        alone = held is not None and task.id not in self.problem.sharing_now  # who shares GPUs starts anew
+        keeping = _seconds_in_place(self.inventory, task, held) if held is not None and alone else None
         if held is not None and keeping is not None:
             gpus = sorted({gpu for role in held.roles for each in role.replicas for gpu in each})
             own = [float(self.inventory.use_of_gpus(gpus, *row)) for row in self.rows]

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from libra_plan.planner.plan import Configuration, CpuShare, JointRun, PlacedRole, Plan, Pool, RunningTask
-from libra_plan.planner.problem import CouplingKind, Problem, Role, Sharing, SharingKind, Task
+from libra_plan.planner.problem import CouplingKind, Problem, Sharing, Task
 from libra_plan.planner.verify.configuration import check_filled
 from libra_plan.planner.verify.rules import Times, Turn, Violation, arrangement_of, turns_of
 
@@ -45,8 +45,8 @@ def check_joint(problem: Problem, plan: Plan) -> Found:
         if _declared(problem, run) is None:
             yield Violation("joint-undeclared", f"no `sharing` of kind {run.kind.value} names them", where)
         phases = run.configuration.phases
-        if len(phases) != 1 or (run.kind is SharingKind.TURNS and len(phases[0].pools) != 2):
-            yield Violation("joint-pools", "they do not run in pools side by side, two for turns", where)
+        if len(phases) != 1 or len(phases[0].pools) != 2:
+            yield Violation("joint-pools", "they do not run in two pools side by side", where)
 
 
 def _declared(problem: Problem, run: JointRun) -> Sharing | None:
@@ -68,55 +68,23 @@ def wholes(problem: Problem, plan: Plan) -> list[Whole]:
 
 
 def _together(sharing: Sharing, members: Sequence[Task]) -> Task:
-    roles = []
-    serves = _served(sharing)
-    for member in members:
-        for role in member.roles:
-            name = f"{member.id}/{role.id}"
-            if name not in serves:
-                roles.append(replace(role, id=name))
-            elif name == serves[0]:
-                roles.append(replace(_engine(sharing, members), id=name))
     most = [member.max_gpus for member in members if member.max_gpus is not None]
     return Task(
         sharing.id,
         1.0,
-        tuple(roles),
+        tuple(replace(role, id=f"{member.id}/{role.id}") for member in members for role in member.roles),
         members[0].coupling,
         max_gpus=min(most, default=None),
         roles_fill_pools=any(member.roles_fill_pools for member in members),
     )
 
 
-def _served(sharing: Sharing) -> list[str]:
-    """Name the rollouts that one engine serves; the first stands for all."""
-    if sharing.kind is SharingKind.TURNS:
-        return []
-    return [f"{task}/{role}" for task, role in zip(sharing.tasks, sharing.rollouts, strict=True)]
-
-
-def _engine(sharing: Sharing, members: Sequence[Task]) -> Role:
-    served = _served(sharing)
-    own = [role for member in members for role in member.roles if f"{member.id}/{role.id}" in served]
-    most = [role.max_gpus for role in own if role.max_gpus is not None]
-    return Role(
-        served[0],
-        own[0].kind,
-        sharing.options,
-        max(role.min_gpus for role in own),
-        min(most, default=None),
-        cpu_cores_per_gpu=max(role.cpu_cores_per_gpu for role in own),
-        host_memory_mib_per_gpu=max(role.host_memory_mib_per_gpu for role in own),
-    )
-
-
 def _running(run: JointRun, sharing: Sharing, own: Sequence[RunningTask]) -> RunningTask:
-    later = _served(sharing)[1:]
     roles = tuple(
         PlacedRole(name, replace(placed.choice, role=name), placed.replicas)
         for each in own
         for placed in each.roles
-        if (name := f"{each.task}/{placed.role}") not in later
+        for name in (f"{each.task}/{placed.role}",)
     )
     shares = tuple(
         CpuShare(f"{each.task}/{share.role}", share.node, share.workers) for each in own for share in each.cpu
@@ -127,15 +95,6 @@ def _running(run: JointRun, sharing: Sharing, own: Sequence[RunningTask]) -> Run
 def check_whole(whole: Whole, own: Sequence[RunningTask]) -> Found:
     """Yield where the form is not one that sharing allows, or a member is told something else."""
     yield from check_filled(whole.task, whole.run.configuration)
-    served = _served(whole.sharing)
-    engines = [
-        frozenset(placed.replicas)
-        for each in own
-        for placed in each.roles
-        if f"{each.task}/{placed.role}" in served
-    ]
-    if len(set(engines)) > 1:
-        yield Violation("joint-engine", "its engine is not in one place for all it serves", whole.task.id)
     for member, running in zip(whole.members, own, strict=True):
         yield from _form(whole, member)
         expected = _part(whole, member)
@@ -153,34 +112,19 @@ def _form(whole: Whole, member: Task) -> Found:
     """Check that a member's stages are where sharing lets them be."""
     part = [[choice.role for choice in pool.choices] for pool in _part(whole, member).phases[0].pools]
     order = [role.id for role in member.gpu_roles]
-    turns = whole.sharing.kind is SharingKind.TURNS
-    kind = member.coupling.kind
-    if kind is CouplingKind.PIPELINED or (turns and kind is not CouplingKind.SYNC):
-        yield Violation("joint-coupling", f"is {kind.value} and shares pools", member.id)
-    if turns and [sorted(each, key=order.index) for each in part] != [
-        order[: len(part[0])],
-        order[len(part[0]) :],
-    ]:
+    if member.coupling.kind is not CouplingKind.SYNC:
+        yield Violation("joint-coupling", f"is {member.coupling.kind.value} and shares pools", member.id)
+    if [sorted(each, key=order.index) for each in part] != [order[: len(part[0])], order[len(part[0]) :]]:
         yield Violation("stage-order", "its pools are not a run of stages and the rest", member.id)
-    if turns and len(part) != 2:
+    if len(part) != 2:
         yield Violation("joint-pools", "does not work in both pools", member.id)
     if len(order) > 1 and arrangement_of([part]) not in {each.value for each in member.arrangements}:
         yield Violation("arrangement", f"is {arrangement_of([part])}, which it does not allow", member.id)
-    if not turns:
-        first = [choice.role for choice in whole.run.configuration.phases[0].pools[0].choices]
-        if first != _served(whole.sharing)[:1]:
-            yield Violation("joint-engine", "the engine is not alone in the first pool", whole.task.id)
-        for pool in whole.run.configuration.phases[0].pools[1:]:
-            if len({choice.role.partition("/")[0] for choice in pool.choices}) > 1:
-                yield Violation("joint-pools", "beside the engine, tasks share a pool", whole.task.id)
 
 
 def _part(whole: Whole, member: Task) -> Configuration:
     """Return what a member is to be told: its roles in pools that are those of all."""
-    served = _served(whole.sharing)
     names = {f"{member.id}/{role.id}": role.id for role in member.roles}
-    if served:
-        names[served[0]] = served[whole.run.tasks.index(member.id)].partition("/")[2]
     pools: list[Pool] = []
     for pool in whole.run.configuration.phases[0].pools:
         own = tuple(replace(each, role=names[each.role]) for each in pool.choices if each.role in names)
@@ -202,8 +146,7 @@ def _part(whole: Whole, member: Task) -> Configuration:
 def joint_times(whole: Whole) -> Times:
     """Return the step of all members: value, low and high, seconds.
 
-    In turns, it is the longest of what one member does and of what one pool does, with all hand-overs.
-    With one engine it is that of the member that has most beside the engine.
+    It is the longest of what one member does and of what one pool does, with all hand-overs.
     """
     (turns,) = turns_of(whole.task, whole.run.configuration)
     value, low, high = (_one_bound(whole, turns, bound) for bound in ("value", "low", "high"))
@@ -211,19 +154,10 @@ def joint_times(whole: Whole) -> Times:
 
 
 def _one_bound(whole: Whole, turns: Sequence[Turn], bound: str) -> float:
-    if whole.sharing.kind is SharingKind.TURNS:
-        work = [[_work_s(turn, member.id, bound) for turn in turns] for member in whole.members]
-        (one, other), handovers = work, sum(member.sync_s for member in whole.members)
-        pools = (one[0] + other[0], one[1] + other[1])
-        return max(sum(one), sum(other), *pools) + handovers
-    engine = _work_s(turns[0], whole.run.tasks[0], bound)
-    steps = []
-    for member in whole.members:
-        beside = [_work_s(turn, member.id, bound) for turn in turns[1:]]
-        handed_over = member.sync_s if any(beside) else 0.0
-        sync = member.coupling.kind is CouplingKind.SYNC
-        steps.append((engine + sum(beside) if sync else max(engine, sum(beside))) + handed_over)
-    return max(steps)
+    work = [[_work_s(turn, member.id, bound) for turn in turns] for member in whole.members]
+    (one, other), handovers = work, sum(member.sync_s for member in whole.members)
+    pools = (one[0] + other[0], one[1] + other[1])
+    return max(sum(one), sum(other), *pools) + handovers
 
 
 def _work_s(turn: Turn, member: str, bound: str) -> float:

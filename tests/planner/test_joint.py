@@ -7,14 +7,13 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from joint_cases import CASES, EXACT, cluster, engine_problem, held, option, solved, task, turns_problem
+from joint_cases import CASES, EXACT, cluster, held, solved, task, turns_problem
 from oracle import best_throughput
 from oracle_joint import best_jointly
 from random_problems import random_problem, with_sharing
 from random_problems import with_running as with_changes
 
 from libra_plan.errors import WorkloadError
-from libra_plan.models.topology import GpuId
 from libra_plan.planner.explain import explain_plan
 from libra_plan.planner.optimize import solve_stages
 from libra_plan.planner.optimize.base import Backend
@@ -88,38 +87,6 @@ def test_tasks_that_cannot_share_memory_do_not_share():
     plan = solved(problem)
     assert plan.joint == ()
     assert [each.code for each in plan.queued] == ["worth"]
-
-
-def test_one_engine_serves_both_at_the_pace_of_the_slower():
-    """7 s of the joint engine, then 2 s or 3 s of training each, then the hand-over: 10.5 s for both."""
-    problem = engine_problem()
-    plan = solved(problem)
-    assert violations_of(problem, plan) == []
-    assert [each.configuration.step_time_s.value for each in plan.running] == pytest.approx([10.5, 10.5])
-    rollouts = [role for each in plan.running for role in each.roles if role.role == "rollout"]
-    assert rollouts[0].replicas == rollouts[1].replicas
-    assert {choice.option for choice in (role.choice for role in rollouts)} == {option(7.0)}
-    assert len({gpu for each in plan.running for gpu in each.gpus}) == 3
-
-
-def test_async_tasks_overlap_with_their_engine():
-    """Async pools overlap: the longer of engine and training, and the hand-over."""
-    coupling = Coupling(CouplingKind.ASYNC, staleness=1)
-    tasks = tuple(replace(each, coupling=coupling) for each in engine_problem().tasks)
-    problem = replace(engine_problem(), tasks=tasks)
-    plan = solved(problem)
-    assert violations_of(problem, plan) == []
-    assert running(plan, "law").configuration.step_time_s.value == pytest.approx(7.5)
-
-
-def test_three_tasks_may_share_an_engine():
-    """An engine is not for pairs only."""
-    tasks = tuple(task(name, 5.0, 2.0) for name in "abc")
-    sharing = Sharing(SharingKind.ENGINE, ("a", "b", "c"), ("rollout",) * 3, (option(6.0),))
-    problem = replace(engine_problem(), cluster=cluster(4), tasks=tasks, sharing=(sharing,))
-    plan = solved(problem)
-    assert violations_of(problem, plan) == []
-    assert [each.configuration.step_time_s.value for each in plan.running] == pytest.approx([8.5] * 3)
 
 
 # ---------------------------------------------------------------- the optimum
@@ -275,19 +242,6 @@ def test_sharing_that_is_not_told_is_found():
     assert codes >= {"gpu-shared"}
 
 
-def test_engine_is_in_one_place():
-    """Two engines would need two places' worth of GPUs."""
-    problem = replace(engine_problem(), cluster=cluster(4))
-    plan = solved(replace(problem, cluster=cluster(3)))
-    second = plan.running[1]
-    roles = tuple(
-        replace(role, replicas=((GpuId("n0", 3),),)) if role.role == "rollout" else role
-        for role in second.roles
-    )
-    codes = {each.code for each in violations_of(problem, with_running(plan, second.task, roles=roles))}
-    assert "joint-engine" in codes
-
-
 def test_pool_without_room_for_the_other_state_is_found():
     """Memory is that of both tasks: on a smaller GPU the same plan does not hold."""
     problem = turns_problem()
@@ -349,12 +303,9 @@ def test_a_task_in_two_sets_runs_in_one():
     assert plan.certificate.objective == pytest.approx(best_jointly(problem), rel=NEAR)
 
 
-@pytest.mark.parametrize(
-    ("case", "said"), [("turns", "a round has one step of each"), ("engine", "they step together")]
-)
-def test_explanation_names_whom_a_task_waits_for(case, said):
+def test_explanation_names_whom_a_task_waits_for():
     """What binds a task that shares is the other's work, not its own layouts."""
-    problem = CASES[case]()
+    problem, said = turns_problem(), "a round has one step of each"
     explained = explain_plan(problem, solved(problem), EXACT)
     assert all(said in each.binding for each in explained.tasks)
     assert explained.next_best is not None

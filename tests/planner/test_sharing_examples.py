@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 from pricing_cases import fits_with
 
@@ -13,10 +12,9 @@ from libra_plan.models.clusters import uniform_cluster
 from libra_plan.models.fit import fit_profile
 from libra_plan.models.memory.states import adapter_mib
 from libra_plan.models.pricing.switching import link_gib_per_s, sync_s
-from libra_plan.models.pricing.work import work_of
 from libra_plan.planner.optimize.base import SolveParams
 from libra_plan.planner.optimize.solve import solve_problem
-from libra_plan.planner.pricing import joint_work, price_workload
+from libra_plan.planner.pricing import price_workload
 from libra_plan.planner.verify import violations_of
 from libra_plan.profiles.catalog import load_folder, shipped_folder
 
@@ -38,11 +36,6 @@ def priced(name):
     return folder, price_workload(folder, replace(cluster, nodes=nodes), fits=fits_with(folder, fit))
 
 
-@pytest.fixture(scope="module")
-def adapters():
-    return priced("adapters")
-
-
 def check_pays(problem, least):
     params = SolveParams(deterministic=True)
     jointly, apart = (
@@ -57,47 +50,6 @@ def check_pays(problem, least):
 def test_taking_turns_pays():
     """Two tasks that keep training and rollout apart gain half of their throughput on the same GPUs."""
     check_pays(priced("turns")[1], 1.5)
-
-
-def test_one_engine_pays(adapters):
-    """Three engines and three trainers need six GPUs; with one engine all three tasks run on four."""
-    check_pays(adapters[1], 1.2)
-
-
-def test_engine_holds_base_weights_once(adapters):
-    """An engine for three adapters has two slots more than an engine for one, and no more weights."""
-    folder, problem = adapters
-    model = folder.profiles["h200b-qwen2.5-7b-decode-gqa"].file.model
-    alone = min(option.static_mib for option in problem.task_of["law-7b"].roles[0].options)
-    (sharing,) = problem.sharing
-    assert min(option.static_mib for option in sharing.options) == pytest.approx(
-        alone - adapter_mib(model, 16) + 3 * adapter_mib(model, 32)
-    )
-
-
-def test_joint_load_takes_longer_than_any_alone_and_less_than_all(adapters):
-    """The stage is priced on the union of trajectories: it neither forgets a task nor queues it."""
-    _, problem = adapters
-    (sharing,) = problem.sharing
-    for option in sharing.options:
-        own = [
-            each.time_s.value
-            for task in problem.tasks
-            for each in task.roles[0].options
-            if each.gpus == option.gpus
-        ]
-        assert max(own) <= option.time_s.value < sum(own)
-
-
-def test_joint_work_is_every_trajectory_once(adapters):
-    """Mixing tasks into one queue loses no sample and invents none."""
-    folder, _ = adapters
-    works = [work_of(task, {}, 0) for task in folder.workload.tasks]
-    both = joint_work(works, 0)
-    for number, order in enumerate(both.orders):
-        each = np.concatenate([work.orders[number].final_context for work in works])
-        assert sorted(order.final_context) == sorted(each)
-    assert both.samples == sum(work.samples for work in works)
 
 
 def test_only_adapters_are_handed_over():

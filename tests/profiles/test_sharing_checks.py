@@ -20,9 +20,6 @@ def two_tasks(kind: str) -> dict[str, Any]:
     """Make two tasks that may share, of the small workload's one."""
     data = workload_data()
     first = data["tasks"][0]
-    for role in first["roles"]:
-        if kind == "engine" and role["kind"] == "rollout":
-            role["lora"] = {"rank": 16}
     data["tasks"] = [first, {**copy.deepcopy(first), "id": "other"}]
     data["sharing"] = [{"kind": kind, "tasks": [first["id"], "other"]}]
     return data
@@ -36,10 +33,9 @@ def loaded(tmp_path: Path, data: dict[str, Any]):
     return load_folder(write_folder(tmp_path, data), library=())
 
 
-@pytest.mark.parametrize("kind", ["turns", "engine"])
-def test_alike_tasks_may_share(tmp_path, kind):
+def test_alike_tasks_may_share(tmp_path):
     """The tasks that sharing is for pass."""
-    assert loaded(tmp_path, two_tasks(kind)).workload.sharing[0].kind == kind
+    assert loaded(tmp_path, two_tasks("turns")).workload.sharing[0].kind == "turns"
 
 
 CASES: dict[str, tuple[str, Change, str, str]] = {
@@ -62,12 +58,6 @@ CASES: dict[str, tuple[str, Change, str, str]] = {
         "sharing[0]",
         "other is async",
     ),
-    "one of them async": (
-        "engine",
-        lambda d: d["tasks"][1].update(coupling={"kind": "async", "staleness_steps": 1}),
-        "sharing[0]",
-        "different ways",
-    ),
     "colocated only": (
         "turns",
         lambda d: d["tasks"][1].update(arrangements=["colocated"]),
@@ -86,23 +76,11 @@ CASES: dict[str, tuple[str, Change, str, str]] = {
         "sharing[0]",
         "pinned or excluded",
     ),
-    "full weights": (
+    "one engine": (
         "engine",
-        lambda d: rollout(d).pop("lora"),
-        "sharing[0]",
-        "exactly one rollout with `lora`",
-    ),
-    "other engine": (
-        "engine",
-        lambda d: rollout(d).update(max_concurrency=3),
-        "sharing[0]",
-        "`max_concurrency`",
-    ),
-    "other turns": (
-        "engine",
-        lambda d: d["tasks"][1]["work_per_step"].update(turns=7),
-        "sharing[0]",
-        "numbers of turns",
+        lambda d: None,
+        "sharing[0].kind",
+        "`engine` sharing was removed: no launcher can start it",
     ),
 }
 

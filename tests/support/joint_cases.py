@@ -71,13 +71,6 @@ def turns_problem() -> Problem:
     return Problem(cluster(2), tasks, sharing=(Sharing(SharingKind.TURNS, ("math", "code")),))
 
 
-def engine_problem() -> Problem:
-    """Give two tasks three GPUs; one engine serves both in little more time than one."""
-    tasks = (task("law", 6.0, 2.0), task("chat", 5.0, 3.0))
-    engine = Sharing(SharingKind.ENGINE, ("law", "chat"), ("rollout", "rollout"), (option(7.0),))
-    return Problem(cluster(3), tasks, sharing=(engine,))
-
-
 def solved(problem: Problem) -> Plan:
     """Solve to optimality, the same way every time."""
     plan = solve_problem(problem, EXACT).plan
@@ -105,4 +98,4 @@ def manifest_of(problem: Problem, parent: Manifest | None = None) -> Manifest:
     return build_manifest(problem, solved(problem), name="small", parent=parent)
 
 
-CASES = {"turns": turns_problem, "engine": engine_problem}
+CASES = {"turns": turns_problem}

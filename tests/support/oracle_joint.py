@@ -12,9 +12,9 @@ from itertools import combinations, product
 from typing import Any
 
 from oracle import Oracle
-from oracle_configurations import Way, shapes
+from oracle_configurations import Way
 
-from libra_plan.planner.problem import CouplingKind, Problem, Role, Sharing, SharingKind, StageOption, Task
+from libra_plan.planner.problem import Problem, Role, Sharing, StageOption, Task
 
 ROUNDS = 12
 
@@ -68,8 +68,7 @@ def _entries(oracle: Oracle, sharing: Sharing) -> dict[int, tuple[float, float]]
 
 
 def _ways(oracle: Oracle, sharing: Sharing, members: list[Task]) -> Iterator[Way]:
-    make = _turn_pools if sharing.kind is SharingKind.TURNS else _engine_pools
-    for pools in make(oracle, sharing, members):
+    for pools in _turn_pools(oracle, members):
         for asleep in product(*((False, True) if len(pool) > 1 else (False,) for pool in pools)):
             phase = tuple(
                 (tuple((role, option) for _, role, option in pool), sleeps)
@@ -80,7 +79,7 @@ def _ways(oracle: Oracle, sharing: Sharing, members: list[Task]) -> Iterator[Way
                 continue
             if not oracle._has_memory(phases):
                 continue
-            seconds = _seconds(sharing, members, pools, asleep)
+            seconds = _seconds(members, pools, asleep)
             way = Way(phases, 0, seconds)
             gpus = sum(size * number for (_, size), number in oracle.blocks(way).items())
             if any(member.roles_fill_pools for member in members) and not oracle._filled(way):
@@ -94,7 +93,7 @@ Placed = tuple[int, Role, StageOption]
 """Number of the member, role, option."""
 
 
-def _turn_pools(oracle: Oracle, _: Sharing, members: list[Task]) -> Iterator[tuple[list[Placed], ...]]:
+def _turn_pools(oracle: Oracle, members: list[Task]) -> Iterator[tuple[list[Placed], ...]]:
     cuts = [[at for at in range(1, len(member.gpu_roles)) if _allows(member, at)] for member in members]
     for at in product(*cuts):
         for options in product(*(product(*_usable(oracle, member)) for member in members)):
@@ -114,43 +113,6 @@ def _usable(oracle: Oracle, member: Task) -> list[list[tuple[Role, StageOption]]
     return [[(role, o) for o in role.options if oracle._may(role, o)] for role in member.gpu_roles]
 
 
-def _engine_pools(
-    oracle: Oracle, sharing: Sharing, members: list[Task]
-) -> Iterator[tuple[list[Placed], ...]]:
-    own = [
-        next(role for role in member.roles if role.id == name)
-        for member, name in zip(members, sharing.rollouts, strict=True)
-    ]
-    engine = replace(
-        own[0],
-        options=sharing.options,
-        min_gpus=max(role.min_gpus for role in own),
-        max_gpus=min((role.max_gpus for role in own if role.max_gpus is not None), default=None),
-        cpu_cores_per_gpu=max(role.cpu_cores_per_gpu for role in own),
-        host_memory_mib_per_gpu=max(role.host_memory_mib_per_gpu for role in own),
-    )
-    rests = []
-    for number, (member, rollout) in enumerate(zip(members, own, strict=True)):
-        at = [role.id for role in member.gpu_roles].index(rollout.id)
-        found = []
-        for shape in shapes(member):
-            if len(shape) == 1 and (at,) in shape[0]:
-                found.append([pool for pool in shape[0] if pool != (at,)])
-        usable = _usable(oracle, member)
-        usable[at] = [(rollout, None)]
-        rests.append(
-            [
-                [[(number, *chosen[role]) for role in pool] for pool in pools]
-                for pools in found
-                for chosen in product(*usable)
-            ]
-        )
-    for option in sharing.options:
-        if oracle._may(engine, option):
-            for rest in product(*rests):
-                yield ([(0, engine, option)], *(pool for pools in rest for pool in pools))
-
-
 def _time(pool: list[Placed], asleep: bool, member: int) -> float:
     return sum(
         option.time_s.value + (option.sleep_s + option.wake_s if asleep else 0.0)
@@ -159,24 +121,9 @@ def _time(pool: list[Placed], asleep: bool, member: int) -> float:
     )
 
 
-def _seconds(
-    sharing: Sharing, members: list[Task], pools: tuple[list[Placed], ...], asleep: tuple[bool, ...]
-) -> float:
-    if sharing.kind is SharingKind.TURNS:
-        work = [[_time(pool, sleeps, m) for pool, sleeps in zip(pools, asleep, strict=True)] for m in (0, 1)]
-        return _take_turns(work, [member.sync_s for member in members])
-    engine = _time(pools[0], asleep[0], 0)
-    slowest = 0.0
-    for number, member in enumerate(members):
-        own = [
-            _time(pool, sleeps, number)
-            for pool, sleeps in zip(pools[1:], asleep[1:], strict=True)
-            if pool[0][0] == number
-        ]
-        begins = engine if member.coupling.kind is CouplingKind.SYNC else 0.0
-        ends = begins + sum(own)  # beside the engine a member's pools take turns
-        slowest = max(slowest, max(ends, engine) + (member.sync_s if own else 0.0))
-    return slowest
+def _seconds(members: list[Task], pools: tuple[list[Placed], ...], asleep: tuple[bool, ...]) -> float:
+    work = [[_time(pool, sleeps, m) for pool, sleeps in zip(pools, asleep, strict=True)] for m in (0, 1)]
+    return _take_turns(work, [member.sync_s for member in members])
 
 
 def _take_turns(work: list[list[float]], handovers: list[float]) -> float:

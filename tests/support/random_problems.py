@@ -300,18 +300,14 @@ def _options(rng, cluster: Cluster, hosts: bool, most: int) -> tuple[StageOption
 
 
 def with_sharing(problem: Problem, seed: int) -> Problem:
-    """Let pairs of tasks share: two pools in turn, or one engine for a rollout of each."""
+    """Let pairs of tasks take two pools in turn."""
     rng = np.random.default_rng(seed)
-    kind = list(SharingKind)[int(rng.integers(2))]
     coupling = Coupling(CouplingKind.SYNC)
-    if kind is SharingKind.ENGINE and rng.random() < 0.4:
-        coupling = Coupling(CouplingKind.ASYNC, staleness=1)
-    least = 2 if kind is SharingKind.TURNS else 1
-    able = [task.id for task in problem.tasks if len(task.gpu_roles) >= least][:3]
+    able = [task.id for task in problem.tasks if len(task.gpu_roles) >= 2][:3]
     tasks = tuple(_sharing_task(rng, task, coupling) if task.id in able else task for task in problem.tasks)
     problem = replace(problem, tasks=tasks)
     pairs = [tuple(able[at : at + 2]) for at in range(len(able) - 1)]
-    return replace(problem, sharing=tuple(_sharing(rng, problem, kind, pair) for pair in pairs))
+    return replace(problem, sharing=tuple(Sharing(SharingKind.TURNS, pair) for pair in pairs))
 
 
 def _sharing_task(rng, task: Task, coupling: Coupling) -> Task:
@@ -334,14 +330,3 @@ def _sharing_task(rng, task: Task, coupling: Coupling) -> Task:
     return replace(
         task, roles=roles, coupling=coupling, min_gpus=0, max_gpus=None, arrangements=frozenset(names)
     )
-
-
-def _sharing(rng, problem: Problem, kind: SharingKind, pair: tuple[str, ...]) -> Sharing:
-    if kind is SharingKind.TURNS:
-        return Sharing(kind, pair)
-    rollouts = [problem.task_of[name].gpu_roles[0] for name in pair]
-    more = float(rng.uniform(1.0, 1.5))
-    options = tuple(
-        replace(each, time_s=each.time_s.scaled(more), stream=None) for each in rollouts[0].options
-    )
-    return Sharing(kind, pair, tuple(role.id for role in rollouts), options)

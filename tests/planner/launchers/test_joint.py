@@ -11,7 +11,7 @@ from joint_cases import CASES, held, manifest_of, solved, task, turns_problem
 
 from libra_plan.errors import ManifestError
 from libra_plan.planner.launchers.agents import agents_of
-from libra_plan.planner.launchers.base import Ability, emitters, missing_abilities
+from libra_plan.planner.launchers.base import emitters, missing_abilities
 from libra_plan.planner.launchers.build import build_manifest
 from libra_plan.planner.launchers.check import check_manifest
 from libra_plan.planner.launchers.document import placements_of, seal
@@ -43,18 +43,6 @@ def test_turns_cross_the_two_pools():
     assert groups["math/env"] is None
 
 
-def test_needs_of_the_engine_are_told_once():
-    """Its cores and host memory are the first task's: added up over tasks they would be another engine's."""
-    manifest = manifest_of(CASES["engine"]())
-    cores = [
-        role.cpu_cores_per_gpu
-        for task in manifest.spec.tasks
-        for role in task.roles
-        if f"{task.id}/{role.id}" in manifest.spec.joint[0].turns[0]
-    ]
-    assert cores == [2.0, 0.0]
-
-
 def tampered(manifest, **changes):
     entry = msgspec.structs.replace(manifest.spec.joint[0], **changes)
     spec = msgspec.structs.replace(manifest.spec, joint=(entry,))
@@ -66,7 +54,6 @@ def tampered(manifest, **changes):
     [
         ({"tasks": ("math", "prose")}, "joint-task"),
         ({"turns": (("math/rollout",), ("math/actor",))}, "joint-turns"),
-        ({"kind": "engine"}, "joint-engine"),
         ({"tasks": ("math",)}, "gpu-two-tasks"),
     ],
 )
@@ -153,18 +140,14 @@ def with_commands(problem):
 
 
 @pytest.mark.parametrize("name", emitters())
-@pytest.mark.parametrize(
-    ("case", "said"),
-    [("turns", "two tasks that take GPUs in turn"), ("engine", "one engine that serves several tasks")],
-)
-def test_launchers_say_that_they_cannot(name, case, said):
-    """A launcher that would start two tasks on one GPU at once, or an engine twice, must not be used."""
+def test_launchers_say_that_they_cannot(name):
+    """A launcher that would start two tasks on one GPU at once must not be used."""
     emitter = golden.golden_emitters()[name]
-    manifest = with_commands(CASES[case]())
-    if (name, case) == ("torchrun", "turns"):
+    manifest = with_commands(turns_problem())
+    if name == "torchrun":
         assert missing_abilities(emitter, manifest) == []
         return
-    with pytest.raises(ManifestError, match=said):
+    with pytest.raises(ManifestError, match="two tasks that take GPUs in turn"):
         emitter.emit(manifest)
 
 
@@ -173,17 +156,3 @@ def test_torchrun_passes_the_order_of_turns_on():
     agents = agents_of(with_commands(turns_problem()))
     said = {agent.environment.get("LIBRA_PLAN_TURNS") for agent in agents if agent.gpus}
     assert said == {"math/rollout,code/actor;code/rollout,math/actor"}
-
-
-def test_nobody_starts_an_engine_twice():
-    """`launch` starts agents without asking an emitter, and refuses, too."""
-    with pytest.raises(ManifestError, match="one engine that serves several tasks") as caught:
-        agents_of(with_commands(CASES["engine"]()))
-    assert (
-        caught.value.way_out == "remove the `sharing` entry of these tasks from workload.yaml and solve again"
-    )
-
-
-def test_no_launcher_starts_a_shared_engine():
-    """`solve` says so of every such plan; once one does, that remark must go."""
-    assert not [name for name, each in emitters().items() if Ability.JOINT_ENGINE in each.abilities]
