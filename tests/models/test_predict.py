@@ -10,6 +10,7 @@ import pytest
 
 from libra_plan.errors import InputError
 from libra_plan.models.fit import fit_profile
+from libra_plan.models.parallelism import Layout
 from libra_plan.models.predict import predict
 from libra_plan.models.priors import models as prior
 from libra_plan.models.query import Query
@@ -186,9 +187,8 @@ def test_a_row_nobody_answers_names_no_profile(profiles, fit):
 def test_the_notes_say_what_unmeasured_layouts_and_ranks_were_charged(profiles, fit):
     """An assumed number without its penalty could not be argued with."""
     plain = _question("train", "qwen2.5-7b", 4, 2048)
-    wide = [
-        dataclasses.replace(plain, query=Query(4, 2048, **{kind: 2})) for kind in ("tp", "pp", "cp", "dp")
-    ]
+    queries = [Query(4, 2048, layout=Layout(**{kind: 2})) for kind in ("tp", "pp", "cp")]
+    wide = [dataclasses.replace(plain, query=query) for query in (*queries, Query(4, 2048, dp=2))]
     found = predict(profiles, [plain, *wide], fit=fit, allow_prior=True)
     said = "\n".join(found.notes)
     for words in ("tp2 was not measured", "all-reduces", "pipeline bubble", "ring attention", "dp2 was not"):
