@@ -12,7 +12,7 @@ from libra_plan.profiles.schema import ModelShape
 __all__ = ["Layout", "RangedReplica", "layout_faults", "octaves_between"]
 
 
-class Degrees(Protocol):
+class ParallelDegrees(Protocol):
     """What states the degrees of one replica."""
 
     @property
@@ -50,7 +50,7 @@ class Layout:
             raise ValueError(f"parallel degrees must be ≥ 1: {self}")
 
     @classmethod
-    def of(cls, degrees: Degrees) -> Layout:
+    def of(cls, degrees: ParallelDegrees) -> Layout:
         """Return the layout of whatever states its degrees: a point, a file's layout, a manifest's role."""
         return cls(degrees.tp, degrees.pp, degrees.cp, degrees.ep)
 
