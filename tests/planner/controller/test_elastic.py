@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from loops import Loop, policy, running_best, world
 
 from libra_plan.planner.controller.elastic import ElasticPools, elastic_pools
@@ -171,3 +172,33 @@ def test_no_replica_joins_where_the_framework_cannot_or_nothing_gets_faster() ->
     loop = roomy(1.1, join_s=3000.0)
     loop.looks(4)
     assert "shift" not in [action for _, _, action in loop.moves]
+
+
+@pytest.mark.parametrize("rollout", [0.7, 1.4])
+def test_a_shift_after_which_the_other_role_would_ask_for_the_way_back_is_not_made(rollout: float) -> None:
+    """The step would get shorter, but the ratio would lie beyond the other threshold: N → N − 1 → N."""
+    loop = Loop(drifted(rollout), elastic_policy())
+    loop.looks(4)
+    assert "shift" not in [action for _, _, action in loop.moves]
+
+
+def test_a_shift_ends_no_stay() -> None:
+    """The task was not moved, so the expected stay of placements says nothing of it."""
+    loop = Loop(drifted(1.6), elastic_policy())
+    loop.looks(2)
+    assert [action for _, _, action in loop.moves] == ["shift"]
+    assert loop.state.stays.ended == 0
+    assert loop.state.clock_for("rl").shifted_s == 60.0
+
+
+def test_a_replica_joins_on_the_node_with_the_fewest_gpus_that_are_enough() -> None:
+    """Larger gaps are left for what needs them."""
+    loop = roomy(1.1)
+    tasks = (replace(rl(1.1, gpus=17), min_gpus=8, max_gpus=17),)
+    loop.problem = replace(world(17, list(tasks), per_node=8), running=loop.problem.running)
+    last = loop.problem.cluster.nodes[-1]
+    assert len(last.gpus) == 1
+    loop.looks(2)
+    used = {gpu for role in loop.problem.running[0].roles for gpus in role.replicas for gpu in gpus}
+    assert last.gpus[0].id in used
+    assert len(used) == 9

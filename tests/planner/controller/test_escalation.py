@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from loops import (
+    EAGER,
     Loop,
+    policy,
     running_best,
     scaling,
     training,
@@ -14,6 +16,9 @@ from loops import (
 )
 
 from libra_plan.models.topology import AbsentGpu, GpuId
+from libra_plan.planner.controller.state import Rung
+from libra_plan.planner.problem import Arrangement, Coupling, CouplingKind
+from libra_plan.planner.tables import table_task
 from libra_plan.planner.telemetry.observations import (
     CheckpointAge,
     Event,
@@ -141,3 +146,40 @@ def test_a_pause_waits_for_a_checkpoint() -> None:
     assert loop.gpus("a") > 0
     looked = loop.look(checkpoints=(CheckpointAge("a", 5.0),))
     assert [(move.task, move.action) for move in looked.decision.moves] == [("a", "pause")]
+
+
+def test_room_is_made_for_a_broken_task_within_the_caps_only() -> None:
+    """Two others would have to shrink, and one may: the broken task waits."""
+    heavy = replace(scaling("heavy", 100.0, 0.9, 4, weight=5.0), min_gpus=4, max_gpus=4)
+    lights = [replace(scaling(name, 100.0, 0.5, 8), max_gpus=2) for name in ("light", "other")]
+    problem = running_best(world(8, [heavy, *lights]))
+    held = next(each for each in problem.running if each.task == "heavy")
+    lost = tuple(Event(EventKind.GPU_LOST, gpu=gpus[0]) for gpus in held.roles[0].replicas[:2])
+    gpus = []
+    for most in (1, 2):
+        loop = Loop(problem, policy(caps={"disturbed_tasks": most}))
+        loop.look()
+        loop.look(events=lost)
+        gpus.append(loop.gpus("heavy"))
+    assert gpus == [0, 4]
+
+
+def test_tasks_are_moved_where_new_roles_bring_too_little() -> None:
+    """Splitting its own GPUs anew brings a third of what the other task's GPUs would."""
+    times = {count: 40.0 / count for count in range(1, 9)}
+
+    def rl(rollout: float):
+        roles = {"train": times, "rollout": {c: t * rollout for c, t in times.items()}}
+        coupling = Coupling(CouplingKind.ASYNC, staleness=1)
+        return table_task(
+            "rl", 9.0, roles, coupling, arrangements=[Arrangement.SEPARATE], restart_s=30.0, min_gpus=2
+        )
+
+    other = scaling("other", 100.0, 0.2, 8)
+    small = replace(rl(1.0), max_gpus=4), replace(other, min_gpus=4, max_gpus=4)
+    running = running_best(world(8, small))
+    looked = Loop(replace(running, tasks=(rl(3.0), other)), EAGER).look()
+    considered = {each.rung: each.net for each in looked.decision.considered if each.verdict == "weighed"}
+    assert 0.0 < considered[Rung.ROLES] < 0.8 * considered[Rung.TASKS]
+    assert looked.decision.rung is Rung.TASKS
+    assert {move.task for move in looked.decision.moves} == {"rl", "other"}
