@@ -1,6 +1,7 @@
 """Runs that were recorded once: making the engine faster must not move a step by a microsecond.
 
-Who changes what is simulated on purpose records them anew: a failing test shows the new figures.
+They hold on every processor, because draws are rounded before anything is decided on them. Who changes what
+is simulated on purpose records them anew: a failing test shows the new figures.
 """
 
 import pytest
