@@ -22,7 +22,7 @@ import numpy as np
 from libra_plan.models.costs.base import DecodeCoefficients
 from libra_plan.models.lengths import FloatArray, IntArray, LengthSample
 from libra_plan.models.rollout.admission import Admission
-from libra_plan.models.rollout.schedule import dealt, makespans_s
+from libra_plan.models.rollout.schedule import dealt_rows, makespans_s
 
 __all__ = [
     "MOST_TURN_EVENTS",
@@ -129,13 +129,18 @@ def makespan_s(
         work_s = token_work + prefill
         return float(makespans_s(lengths, contexts, work_s, coefficients.fixed_s, admission, replicas)[0])
     shares = np.bincount(np.arange(len(work)) % replicas, minlength=replicas)
-    reserved = dealt(contexts, replicas).sum(axis=1)[0]
+    reserved = dealt_rows(contexts, replicas).sum(axis=1)[0]
     waits_s = drawn_waits_s(len(work), work.turns, work.tool_wait_s, work.tool_wait_sigma)
-    longest = dealt(waits_s.sum(axis=1)[None], replicas).max(axis=1)[0]
-    steps, seconds = dealt(lengths, replicas).max(axis=1)[0], dealt(token_work, replicas).sum(axis=1)[0]
+    longest = dealt_rows(waits_s.sum(axis=1)[None], replicas).max(axis=1)[0]
+    steps, seconds = (
+        dealt_rows(lengths, replicas).max(axis=1)[0],
+        dealt_rows(token_work, replicas).sum(axis=1)[0],
+    )
     most = coefficients.fixed_s * steps + seconds + longest
     most[(shares > admission.sequences) | (reserved > admission.tokens)] = np.inf
-    return _waiting_s(work, coefficients, admission, dealt(prefill, replicas).sum(axis=1)[0], most, waits_s)
+    return _waiting_s(
+        work, coefficients, admission, dealt_rows(prefill, replicas).sum(axis=1)[0], most, waits_s
+    )
 
 
 def _waiting_s(

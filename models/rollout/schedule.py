@@ -14,13 +14,13 @@ import numpy as np
 from libra_plan.models.lengths import FloatArray
 from libra_plan.models.rollout.admission import Admission
 
-__all__ = ["dealt", "decode_steps", "makespans_s", "slot_steps"]
+__all__ = ["dealt_rows", "decode_steps", "makespans_s", "slot_steps"]
 
 _HEAP_ROWS = 8
 """So many schedules side by side are worth a call of numpy for every length; fewer go one by one."""
 
 
-def dealt(values: FloatArray, replicas: int) -> FloatArray:
+def dealt_rows(values: FloatArray, replicas: int) -> FloatArray:
     """Lay rows out as (steps, turns, replicas), the last turn filled up with zeros."""
     steps, count = values.shape
     turns = -(-count // replicas)
@@ -104,13 +104,13 @@ def makespans_s(
     Arrays of shape (steps, trajectories), dealt round-robin: response lengths, final contexts, and seconds
     apart from the fixed cost of decode steps. Returns (steps,).
     """
-    lengths, contexts = dealt(lengths, replicas), dealt(contexts, replicas)
+    lengths, contexts = dealt_rows(lengths, replicas), dealt_rows(contexts, replicas)
     everything = float(contexts.sum(axis=1).max()) <= admission.tokens
     if lengths.shape[1] <= admission.sequences and everything:
         steps = lengths.max(axis=1)
     else:
         steps = _list_steps(lengths, contexts, admission)
-    slowest: FloatArray = (fixed_s * steps + dealt(work_s, replicas).sum(axis=1)).max(axis=1)
+    slowest: FloatArray = (fixed_s * steps + dealt_rows(work_s, replicas).sum(axis=1)).max(axis=1)
     return slowest
 
 

@@ -17,8 +17,8 @@ from libra_plan.models.corrections import Correction, CorrectionsFile, RoleCorre
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.quantities import Estimate, Origin
 from libra_plan.models.topology import GpuId
-from libra_plan.planner.pricing import corrected_role, corrected_sharing, price_workload
-from libra_plan.planner.problem import Deadline, Policy, Quota, Role, Sharing, SharingKind, StageOption
+from libra_plan.planner.pricing import corrected_role, price_workload
+from libra_plan.planner.problem import Deadline, Policy, Quota, Role, StageOption
 from libra_plan.profiles.schema import (
     DeadlineSpec,
     Fixed,
@@ -249,18 +249,6 @@ def test_a_seat_on_a_shared_gpu_is_of_its_class():
     """Half a GPU is of the class it is half of."""
     (only,) = corrected(option(gpu_class="h200_sxm.seat"), corrections=file_of())
     assert only.time_s.value == pytest.approx(15.0)
-
-
-def test_a_joint_engine_is_corrected_like_the_engines_it_replaces():
-    """Uncorrected it would win by what the others were found to be slower."""
-    slow, slower = file_of(1.2), file_of(1.5, task="u", role="s")
-    both = CorrectionsFile(1, slow.corrections + slower.corrections)
-    sharing = Sharing(SharingKind.ENGINE, ("t", "u"), ("r", "s"), (option(),))
-    (only,) = corrected_sharing(sharing, both).options
-    assert only.time_s.value == pytest.approx(15.0)
-    turns = Sharing(SharingKind.TURNS, ("t", "u"))
-    assert corrected_sharing(turns, both) == turns
-    assert corrected_sharing(sharing, file_of(role="other")) == sharing
 
 
 def test_equal_tasks_are_priced_once():
