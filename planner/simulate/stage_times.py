@@ -22,10 +22,10 @@ from libra_plan.planner.simulate.work import log_normal, read_tokens, turn_count
 from libra_plan.planner.simulate.world import DecodeCosts, Outcomes, Training, WorldTask
 
 __all__ = [
-    "dealt",
     "expected_step_lengths",
     "replica_train_s",
     "rollout_closed_s",
+    "split_evenly",
     "stream_closed",
     "train_closed_s",
     "train_stage",
@@ -34,8 +34,8 @@ __all__ = [
 _ORDERS = 2
 
 
-def dealt(lengths: IntArray, replicas: int) -> list[IntArray]:
-    """Deal sequences to replicas back and forth, longest first."""
+def split_evenly(lengths: IntArray, replicas: int) -> list[IntArray]:
+    """Split sequences over replicas back and forth, longest first."""
     order, ends = _turns(len(lengths), replicas)
     return np.split(np.sort(lengths)[::-1][order], ends)
 
@@ -66,7 +66,7 @@ def train_stage(
     slower = log_normal(rng, 0.0, costs.straggler_sigma, replicas).tolist()
     own = [
         replica_train_s(costs, part) * slow
-        for part, slow in zip(dealt(lengths, replicas), slower, strict=True)
+        for part, slow in zip(split_evenly(lengths, replicas), slower, strict=True)
     ]
     all_reduce_s = costs.all_reduce_s if replicas > 1 else 0.0
     return max(own) + all_reduce_s, (sum(own) + all_reduce_s * replicas) * costs.gpus
@@ -79,7 +79,7 @@ def _worst_straggler(sigma: float, replicas: int) -> float:
 
 def train_closed_s(costs: Training, lengths: IntArray, replicas: int) -> float:
     """Return the slowest replica's seconds, with the median of the worst straggler, and the all-reduce."""
-    slowest = max(replica_train_s(costs, own) for own in dealt(lengths, replicas))
+    slowest = max(replica_train_s(costs, own) for own in split_evenly(lengths, replicas))
     joined = costs.all_reduce_s if replicas > 1 else 0.0
     return slowest * _worst_straggler(costs.straggler_sigma, replicas) + joined
 

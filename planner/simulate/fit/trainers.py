@@ -17,7 +17,7 @@ from libra_plan.planner.simulate.fit.evidence import (
     median_with_bounds,
     six_digits,
 )
-from libra_plan.planner.simulate.stage_times import dealt, replica_train_s
+from libra_plan.planner.simulate.stage_times import replica_train_s, split_evenly
 from libra_plan.planner.simulate.work import DrawnWork
 from libra_plan.planner.simulate.world import Costs, Drift, Scoring, Training, WorldTask
 
@@ -98,7 +98,7 @@ class _Drawn:
             lengths = DrawnWork(msgspec.structs.replace(alone, responses=flat), number).step(0).lengths
             means.append(math.log(mean))
             tokens.append(float(lengths.sum()))
-            seconds.append([replica_train_s(costs, own) for own in dealt(lengths, replicas)])
+            seconds.append([replica_train_s(costs, own) for own in split_evenly(lengths, replicas)])
         luck = np.random.default_rng(0).normal(size=(_DRAWS, _TRIES, replicas))
         return _Drawn(np.array(means), np.array(tokens), np.array(seconds), luck)
 
