@@ -4,7 +4,8 @@ The search first ignores every limit: it makes configurations without limits, pi
 with plenty of memory and a cluster with room. Arithmetic then tells by how much each configuration breaks
 its limits, which is a lower bound on the cost of allowing it. The search places configurations in the order
 of this bound, and finds the CPU cores and host memory that they need by bisection, until no other
-configuration could be cheaper. The cost is the sum of relative changes; among equal costs the fewest limits win.
+configuration could be cheaper. The cost is the sum of relative changes; among equal costs the fewest limits
+win.
 """
 
 from __future__ import annotations
