@@ -80,3 +80,17 @@ def test_what_is_no_time_is_left_out(seconds: float) -> None:
         )
         == ()
     )
+
+
+def test_the_first_look_counts_half_and_its_variance_is_unbiased() -> None:
+    """The models' word is as good as one look; the policy's noise weighs as much as five."""
+    _, (estimate,) = followed([math.exp(0.1)])
+    assert estimate.level == pytest.approx(0.05)
+    assert estimate.variance == pytest.approx(0.05**2 + (0.1**2 / 2 - 0.05**2) / 7)
+
+
+def test_a_steady_rate_is_averaged_over_so_many_looks() -> None:
+    """After twenty looks a deviation counts a fifth, not a twentieth, where the policy says five."""
+    _, (estimate,) = followed([1.0] * 20 + [math.exp(0.01)], TrustPolicy(smoothing_looks=5))
+    assert estimate.looks == 5.0
+    assert estimate.level == pytest.approx(0.01 / 5)
