@@ -20,7 +20,7 @@ import numpy as np
 from libra_plan.models.costs.base import Array, relative_nnls
 from libra_plan.models.network import Link, ring_exchange_s
 from libra_plan.models.parallelism import Layout
-from libra_plan.profiles.hardware import GPUS
+from libra_plan.profiles.hardware import gpu_limits
 from libra_plan.profiles.schema import ModelShape, Software
 
 SHAPES = {
@@ -65,7 +65,9 @@ def read(path: Path) -> list[Row]:
 
 def point(model: str, length: float, ranks: int, seconds: float) -> Row:
     """Give one row with its physics, per token and GPU of the replica."""
-    shape, rate = SHAPES[model], GPUS["h100_sxm"].bf16_per_s
+    shape, limits = SHAPES[model], gpu_limits("h100_sxm")
+    assert limits is not None
+    rate = limits.bf16_per_s
     layout = Layout(tp=8, pp=1, cp=ranks) if model == "405B" else Layout(cp=ranks)
     ring = ring_exchange_s(shape, SOFTWARE, "train", layout, length, Link(LINK_GIB_PER_S[layout.tp]))
     attended = PASSES * 2.0 * shape.layers * shape.hidden * length / rate
