@@ -342,7 +342,7 @@ class StateStore:
         )
 
     def resign(self) -> None:
-        """Give the lease back, so that another planner need not wait for its end."""
+        """Return the lease, so that another planner need not wait for its end."""
         if self._engine.dialect.name != "sqlite":
             with self.begin() as connection:
                 mine = s.lease.c.holder == self._holder
