@@ -81,7 +81,7 @@ class Health:
         self.failures, self.last_failed = self.failures + 1, said
 
     def healthy(self, now_s: float) -> tuple[bool, str]:
-        """Whether the last look went well and is not overdue, with a sentence; before the first it is well."""
+        """Whether the last look went well and is not overdue, in words too; at first it is well."""
         if self.last_failed is not None:
             return False, self.last_failed
         most_s = OVERDUE_LOOKS * self.every_s + OVERDUE_S
