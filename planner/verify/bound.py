@@ -134,7 +134,12 @@ class Table:
             seconds, uses = np.append(seconds, keeping), np.vstack([uses, own])
             worths = np.append(worths, task.weight)
         if must_keep:
-            fast = seconds * must_keep <= 1.0 + 1e-9
+            needed = np.full(len(seconds), must_keep)
+            if held is not None and task.deadline is not None:  # a restart takes its part of the time
+                left_s = task.deadline.within_s - task.restart_s
+                moved = task.deadline.steps / left_s if left_s > 0 else np.inf
+                needed[: len(ways.seconds)] = np.maximum(must_keep, moved)
+            fast = seconds * needed <= 1.0 + 1e-9
             seconds, uses, worths = seconds[fast], uses[fast], worths[fast]
         normalised = 1.0 / (seconds * reference)
         return Choices(task.id, worths * normalised, normalised, uses, bool(must_keep))

@@ -74,7 +74,9 @@ def _recomputed(table: Table, plan: Plan, worths: Mapping[str, float]) -> tuple[
         return [Violation("bound", message, "certificate")], UNKNOWN
     if told.bound >= dual.bound - slack:
         return [], Proof(dual.bound, "dual prices", proven=True)
-    if problem.policy is Policy.MAX_MIN:
+    others_first = any(task.latency_first for task in problem.tasks)
+    if problem.policy in (Policy.MAX_MIN, Policy.FAIR_SHARE) or others_first:
+        # a search for what is worth more would not know of levels, floors and step times settled before
         return [], Proof(dual.bound, "dual prices", proven=False)
     return _searched(table, dual, plan, tasks, worths)
 
