@@ -93,13 +93,6 @@ def test_an_actor_and_a_rollout_of_different_models_are_warned_of(call, tmp_path
 
 
 @pytest.mark.skipif(not EXAMPLES.is_dir(), reason="run against an installed package")
-def test_a_shared_engine_is_told_to_be_what_nobody_starts(call):
-    """The plan is true, and its user finds out only at the launcher that none can start it."""
-    err = call("solve", EXAMPLES / "adapters", "--gpus", 4).err
-    assert "warning: no launcher starts one engine for law-7b and chat-7b and math-7b yet" in err
-    assert "`sharing`" in err
-
-
 def test_explain_promises_no_default_in_a_folder_it_does_not_take(call):
     """`explain` has no --out."""
     assert "--out" not in call("explain", "--help").out
