@@ -134,7 +134,8 @@ def _nodes(
 
 def _home(cluster: Cluster, items: Sequence[Item], nodes: _Nodes) -> _Home:
     """Choose the rack of a task: where most of it is now, else the fullest that has room for all of it."""
-    held = {cluster.order_of[gpu.node] for item in items for gpu in item.liked}
+    order = cluster.order_of
+    held = {order[gpu.node] for item in items for gpu in item.liked if gpu.node in order}
     wanted: Counter[str] = Counter()
     for item in items:
         wanted[item.gpu_class] += item.block_gpus * item.blocks
