@@ -1,9 +1,10 @@
 """Measure whole solves at cluster scale, as a user has them: priced tasks in, a verified plan out.
 
-`python benchmarks/scale.py --page` measures every size over five seeds and prints docs/measurements/scale.md.
-`python benchmarks/scale.py --gpus N --tasks T [--seed S] [--policy NAME] [--running]` measures one problem and prints
-JSON lines; `--kinds K` makes tasks of K kinds only. Every measurement is a process of its own with one
-thread. Limits count CPU seconds unless `--wall`, since a busy machine stretches wall seconds only.
+`python benchmarks/scale.py --page` measures every size over five seeds and prints
+docs/measurements/scale.md. `python benchmarks/scale.py --gpus N --tasks T [--seed S] [--policy NAME]
+[--running]` measures one problem and prints JSON lines; `--kinds K` makes tasks of K kinds only. Every
+measurement is a process of its own with one thread. Limits count CPU seconds unless `--wall`, since a busy
+machine stretches wall seconds only.
 """
 
 from __future__ import annotations
@@ -180,7 +181,7 @@ def changed(problem: Problem, seed: int) -> Problem:
 
 
 def lines(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Solve and verify; with `--running` plan again with nothing changed, then after an arrival and a failure."""
+    """Solve and verify; with `--running` again with nothing changed, then after an arrival and a failure."""
     problem = problem_of(options.gpus, options.tasks, options.seed, options.kinds, options.policy)
     plan, line = _measured("fresh", problem, options)
     yield line
@@ -246,19 +247,25 @@ GOALS_RUNNING = {"unchanged": (None, 1.0, None), "arrival and failure": (2e-4, 5
 HEADER = "| run | GPUs | tasks | CPU s | wall s | gap | tasks moved | peak MiB | goal | rules broken |"
 
 
-def page() -> Iterator[str]:
-    """Measure everything and write the page."""
+def page(most_gpus: float) -> Iterator[str]:
+    """Measure everything up to a size and write the page."""
     yield PAGE_BEGIN.strip()
     yield ""
     yield HEADER
     yield "|---|---|---|---|---|---|---|---|---|---|"
-    for gpus, tasks, limit_s, gap, *goal in SIZES:
+    for gpus, tasks, limit_s, gap, *goal in (each for each in SIZES if each[0] <= most_gpus):
         more = ["--running"] if gpus == 10_000 else []
         found = [_child(gpus, tasks, seed, limit_s, gap, *more) for seed in SEEDS]
         for number, line in enumerate(found[0]):
             wanted = tuple(goal) if number == 0 else GOALS_RUNNING[line["run"]]
             yield _row([each[number] for each in found], wanted)
     yield ""
+    if most_gpus >= 10_000:
+        yield from _policies()
+    yield PAGE_END.strip()
+
+
+def _policies() -> Iterator[str]:
     yield PAGE_POLICIES.strip()
     yield ""
     yield "| policy | GPUs | tasks | CPU s | wall s | gap | widest pass | waiting | peak MiB | rules broken |"
@@ -271,7 +278,6 @@ def page() -> Iterator[str]:
             f"{line['peak_mib']} | {line['violations']} |"
         )
     yield ""
-    yield PAGE_END.strip()
 
 
 def _child(gpus: int, tasks: int, seed: int, limit_s: float, gap: float, *more: str) -> list[dict[str, Any]]:
@@ -308,46 +314,58 @@ def _percent(value: float | None) -> str:
 PAGE_BEGIN = """
 # Scale: time and gap
 
-`python benchmarks/scale.py --page` prints this page. Every row is a whole solve as `libra-plan solve` does it once tasks
-are priced: configurations, choice, placement on GPUs and reasons for what waits; the plan is then verified, outside of
-the time measured. One process and one thread each. The median of five seeds that nothing was chosen by, and in
-brackets the least and the most of them. Limits count CPU seconds of the process, except that HiGHS counts wall seconds.
+`python benchmarks/scale.py --page` prints this page. Every row is a whole solve as `libra-plan solve` does
+it once tasks are priced: configurations, choice, placement on GPUs and reasons for what waits; the plan is
+then verified, outside of the time measured. One process and one thread each. The median of five seeds that
+nothing was chosen by, and in brackets the least and the most of them. Limits count CPU seconds of the
+process, except that HiGHS counts wall seconds.
 
-The problems are generated: three GPU classes in equal parts, nodes of 8 GPUs, 4 % of the nodes short of one to four; tasks of
-two or three roles, priced on one class or two, no two alike, that want about twice the GPUs there are. `unchanged` solves
-again with the plan running, `arrival and failure` after a node is lost and a task like another one has come.
-The frozen allocation cases of earlier versions of this page are left out: their roles mix forms on shares of GPUs, which
-a `Problem` cannot say.
+The problems are generated: three GPU classes in equal parts, nodes of 8 GPUs, 4 % of the nodes short of one
+to four; tasks of two or three roles, priced on one class or two, no two alike, that want about twice the
+GPUs there are. `unchanged` solves again with the plan running, `arrival and failure` after a node is lost
+and a task like another one has come. The frozen allocation cases of earlier versions of this page are left
+out: their roles mix forms on shares of GPUs, which a `Problem` cannot say.
 """
 
 PAGE_POLICIES = """
 ## Every policy
 
-10,000 GPUs and 400 tasks, one seed, a limit of 30 s. `widest pass` is the gap of what a policy settles in order.
+10,000 GPUs and 400 tasks, one seed, a limit of 30 s. `widest pass` is the gap of what a policy settles in
+order.
 """
 
 PAGE_END = """
 ## A million GPUs
 
-`python benchmarks/scale.py --gpus 1000000 --tasks 20000 --kinds 400 --gap 1e-3 --time-limit 800 --unverified` is the run for it.
+`python benchmarks/scale.py --gpus 1000000 --tasks 20000 --kinds 400 --gap 1e-3 --time-limit 800
+--unverified` is the run for it.
 
-- **Alike tasks are priced once.** 20,000 tasks of 400 kinds have 400 tables of configurations; what differs is a
-  weight, so a task is a row of values over a shared table. Tasks that all differ take 20,000 tables, at 6 to 15 ms each.
-- **Pods are classes.** Constraints count GPUs by class and block size over the whole cluster, so their number does not grow
-  with it. Where a task must stay in a pod (an NVLink domain or a building), each pod is a GPU class of its own; tasks are then
-  priced per pod they may use, and the LP has as many constraints as pods, times sizes.
-- **Decomposition.** At the LP's dual prices every task is priced on its own; the LP knows few configurations of each, and
-  gets more as long as they are worth more than they cost. The choice that is left concerns the tasks that lose
-  least at these prices.
-- **What is proven.** The dual prices bound every choice over all configurations, and the verifier adds the sum up anew. With
+- **Alike tasks are priced once.** 20,000 tasks of 400 kinds have 400 tables of configurations; what differs
+is a
+  weight, so a task is a row of values over a shared table. Tasks that all differ take 20,000 tables, at 6
+  to 15 ms each.
+- **Pods are classes.** Constraints count GPUs by class and block size over the whole cluster, so their
+number does not grow
+  with it. Where a task must stay in a pod (an NVLink domain or a building), each pod is a GPU class of its
+  own; tasks are then priced per pod they may use, and the LP has as many constraints as pods, times sizes.
+- **Decomposition.** At the LP's dual prices every task is priced on its own; the LP knows few
+configurations of each, and
+  gets more as long as they are worth more than they cost. The choice that is left concerns the tasks that
+  lose least at these prices.
+- **What is proven.** The dual prices bound every choice over all configurations, and the verifier adds the
+sum up anew. With
   20,000 tasks a handful of tasks that the LP splits is far below 0.1 % of the sum, so rounding already is.
-- **Placement** counts blocks node by node with arrays; each block looks at all nodes, which is most of the time.
+- **Placement** counts blocks node by node with arrays; each block looks at all nodes, which is most of the
+time.
 """
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--page", action="store_true", help="measure everything and print the page")
+    parser.add_argument(
+        "--most-gpus", type=float, default=math.inf, help="with --page: leave larger sizes out"
+    )
     parser.add_argument("--gpus", type=int, default=1024)
     parser.add_argument("--tasks", type=int, default=64)
     parser.add_argument("--kinds", type=int, help="kinds of tasks; as many as tasks unless given")
@@ -361,7 +379,7 @@ def main() -> None:
     parser.add_argument("--count", action="store_true", help="count configurations, outside of the time")
     options = parser.parse_args()
     if options.page:
-        for text in page():
+        for text in page(options.most_gpus):
             print(text, flush=True)
         return
     for line in lines(options):

@@ -41,11 +41,11 @@ _MOST_KEPT = 2_000
 class ConfigurationTable:
     """The configurations of a task, fastest first, and how many were beaten and dropped.
 
-    `counts[row, kind]` are blocks of `kinds`, (GPU class, size) each; `cores` and `host_mib` are of the whole
-    configuration, its CPU-only roles left out; it is `even` when each of its GPUs takes as much. `phases_of` builds
-    the phases of a row. `exact` tells that none of the dropped could be placed where those that beat it
-    cannot. Where that would leave too many, cores and host memory are compared over the whole
-    configuration only.
+    `counts[row, kind]` are blocks of `kinds`, (GPU class, size) each; `cores` and `host_mib` are of the
+    whole configuration, its CPU-only roles left out; it is `even` when each of its GPUs takes as much.
+    `phases_of` builds the phases of a row. `exact` tells that none of the dropped could be placed where
+    those that beat it cannot. Where that would leave too many, cores and host memory are compared over the
+    whole configuration only.
     """
 
     task: Task

@@ -14,7 +14,7 @@ __all__ = ["KnownConfigurations"]
 
 
 class KnownConfigurations:
-    """Configurations by what they depend on; a task's name, weight and what policies read make no difference."""
+    """Configurations by what they depend on: not on a task's name, its weight and what policies read."""
 
     def __init__(self) -> None:
         self._tables: dict[Hashable, ConfigurationTable] = {}
@@ -47,7 +47,7 @@ class KnownConfigurations:
         return replace(self._tables[key], task=task)
 
     def _number(self, roles: tuple[Role, ...]) -> int:
-        """Return the number of equal roles; those of one object, as of copied tasks, are compared only once."""
+        """Return the number of equal roles; those of copied tasks are compared only once."""
         if id(roles) not in self._roles:
             self._roles[id(roles)] = roles, self._numbers.setdefault(roles, len(self._numbers))
         return self._roles[id(roles)][1]

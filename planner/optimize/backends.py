@@ -52,7 +52,7 @@ def maximise(
     known_bound: float | None = None,
     reported: bool = False,
 ) -> MasterResult:
-    """Choose candidates of the largest total value within the constraints; any choice when there are no values.
+    """Choose candidates of the largest total value within the constraints; any choice if no values are given.
 
     `params.solver` says by which solver. `known_bound` (the LP's) lets the search stop as soon as it
     is near enough. `reported`: the values are the policy's objective, so `params.interrupter` is told.

@@ -1,31 +1,34 @@
 """The constraints of the master problem, and what each configuration takes of them.
 
-A plan chooses at most one configuration of each task such that Σ amount · chosen ≤ limit for every constraint:
+A plan chooses at most one configuration of each task such that Σ amount · chosen ≤ limit for every
+constraint:
 
-| name | limit | amount of a configuration |
-|---|---|---|
-| `gpus:CLASS:SIZE` | SIZE × the blocks of that size that the cluster's nodes hold | its GPUs of the class in blocks of SIZE and more (`gpus_in_blocks`) |
-| `cpu-cores`, `host-memory` | what all nodes have; unknown is 0 | what its GPUs take, and its CPU-only roles |
-| `one:TASK` | 1 | 1 for those of the task, on its own or jointly with others |
-| `budget` | the budget, an hour | what its GPUs cost an hour |
-| `no-host-room` | 0 | 1 where too few nodes have the cores and memory for its blocks beside each other |
-| `deadline:TASK` | −1 | −1 for those of the task that are in time |
-| `latency-first:TASK` | −1 | −1 for those of the task whose step is no longer than the one found |
-| `aging:TASK` | −1 | −1 for those of the task |
-| `tier:TASK` | −1 | −1 for the one that the tiers before have settled |
-| `quota:TEAM:all`, `quota:TEAM:CLASS` | the team's quota | the GPUs of a task of the team |
-| `quota:TEAM:value` | − what the team has within its quota, less a 10⁻⁹th | − its value, for a task of the team |
-| `level:TASK` | 0 | − the normalised throughput, for those of the task |
+- `gpus:CLASS:SIZE`: limit SIZE × the blocks of that size that the cluster's nodes hold; a configuration takes
+  its GPUs of the class in blocks of SIZE and more (`gpus_in_blocks`).
+- `cpu-cores`, `host-memory`: limit what all nodes have, unknown being 0; takes what its GPUs and its CPU-only
+  roles need.
+- `one:TASK`: limit 1; takes 1 for the configurations of the task, on its own or jointly with others.
+- `budget`: limit the budget, an hour; takes what its GPUs cost an hour.
+- `no-host-room`: limit 0; takes 1 where too few nodes have the cores and memory for its blocks.
+- `deadline:TASK`: limit −1; takes −1 for the configurations of the task that are in time.
+- `latency-first:TASK`: limit −1; takes −1 for those of the task whose step is no longer than the one found.
+- `aging:TASK`: limit −1; takes −1 for those of the task.
+- `tier:TASK`: limit −1; takes −1 for the one that the tiers before have settled.
+- `quota:TEAM:all`, `quota:TEAM:CLASS`: limit the team's quota; takes the GPUs of a task of the team.
+- `quota:TEAM:value`: limit − what the team has within its quota, less a 10⁻⁹th; takes − the value, for a task
+  of the team.
+- `level:TASK`: limit 0; takes − the normalised throughput, for those of the task.
 
-A placement that a running task keeps takes the GPUs that it lies on. All of these are necessary for a plan, so the LP
-over them is a bound. What they cannot see (fragmentation, CPU cores and host memory node by node, GPUs
-by id) placement checks, and returns as a `cut`.
+A placement that a running task keeps takes the GPUs that it lies on. All of these are necessary for a plan,
+so the LP over them is a bound. What they cannot see (fragmentation, CPU cores and host memory node by node,
+GPUs by id) placement checks, and returns as a `cut`.
 
-Dual prices π ≥ 0 prove a bound: Σ limit · π + Σ over tasks of max(0, max over configurations of value − amount · π).
-`one:TASK` has a price only where tasks may run jointly, since the second sum covers it otherwise: tasks that run
-jointly are one task more there. The value of a configuration is urgency × normalised throughput, × (1 − restart_s ÷
-horizon_s) when a running task would move (`objective`). Under `max-min` what is bounded is the least throughput:
-there a configuration has the value normalised throughput × the price of `level:TASK`, and these prices add up to 1.
+Dual prices π ≥ 0 prove a bound: Σ limit · π + Σ over tasks of max(0, max over configurations of value −
+amount · π). `one:TASK` has a price only where tasks may run jointly, since the second sum covers it
+otherwise: tasks that run jointly are one task more there. The value of a configuration is urgency ×
+normalised throughput, × (1 − restart_s ÷ horizon_s) when a running task would move (`objective`). Under
+`max-min` what is bounded is the least throughput: there a configuration has the value normalised throughput
+× the price of `level:TASK`, and these prices add up to 1.
 """
 
 from __future__ import annotations

@@ -137,7 +137,7 @@ def joint_run(joint: JointTask, configuration: Configuration) -> JointRun:
 
 
 def own_configuration(member: Task, configuration: Configuration) -> Configuration:
-    """Give a member's part of a joint configuration: its roles in its pools, which are as large as they are."""
+    """Return a member's part of a joint configuration: its roles, in pools as large as they are."""
     pools = [pool for each in configuration.phases[0].pools if (pool := _own_pool(member, each)) is not None]
     blocks: dict[tuple[str, int], int] = {}
     for pool in pools:

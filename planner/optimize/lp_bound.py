@@ -69,7 +69,7 @@ class Master:
         return np.searchsorted(self.column, np.arange(len(self.value) + 1))
 
     def demand(self, begin: int, end: int) -> Floats:
-        """Return what consecutive configurations take of each constraint, shape (end − begin, constraints)."""
+        """Return what consecutive configurations take, shape (end − begin, constraints)."""
         mine = slice(int(self._entries[begin]), int(self._entries[end]))
         found = np.zeros((end - begin, len(self.limit)))
         found[self.column[mine] - begin, self.row[mine]] = self.amount[mine]
@@ -258,7 +258,7 @@ def largest(values: Floats) -> float:
 
 
 def _units(master: Master) -> Floats:
-    """Return the largest amount of each constraint, by which it is divided: tolerances then mean something."""
+    """Return the largest amount of each constraint, by which it is divided so that tolerances hold."""
     units = np.zeros(len(master.limit))
     np.maximum.at(units, master.row, np.abs(master.amount))
     return np.where(units > 0, units, 1.0)
@@ -374,9 +374,10 @@ def _level_bound(
 ) -> LpBound | None:
     """Bound the level that all of some tasks reach.
 
-    The LP has one column more, the level as a part of the highest there could be, and a constraint `level:TASK`
-    for each task, of which the level takes and every configuration gives what it reaches. The prices of these
-    constraints add up to 1: at them, a configuration is worth its throughput times the price of its task.
+    The LP has one column more, the level as a part of the highest there could be, and a constraint
+    `level:TASK` for each task, of which the level takes and every configuration gives what it reaches. The
+    prices of these constraints add up to 1: at them, a configuration is worth its throughput times the
+    price of its task.
     """
     master = master_of(tasks, constraints, {})
     reached = [max((entry.normalised for entry in tasks[t].candidates), default=0.0) for t in worst]

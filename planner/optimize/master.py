@@ -158,7 +158,7 @@ class Search:
                 return MasterResult(None, result.bound, optimal=False), None
 
     def believed(self, result: MasterResult) -> MasterResult:
-        """Take from an answer what is not proven, since choices were cut that a dropped configuration might save."""
+        """Take from an answer what is not proven: a dropped configuration might save what was cut."""
         if self.doubts or (self.cuts and not all(each.exact for each in self.tasks)):
             # a dropped configuration might be placed where the one that was cut for it cannot
             return replace(result, bound=math.inf, optimal=False, infeasible=False)

@@ -1,9 +1,9 @@
 """The master problem by HiGHS or CBC through PuLP: an independent check on CP-SAT.
 
-The model always *minimises* minus the value, because PuLP 3 flips the sign of a maximisation before HiGHS sees
-it and leaves the bound flipped. What comes back is trusted only after its constraints have been added up
-again here. CBC tells PuLP no bound: where it ended by itself, what it allowed itself as a gap is one, else
-the LP's bound counts.
+The model always *minimises* minus the value, because PuLP 3 flips the sign of a maximisation before HiGHS
+sees it and leaves the bound flipped. What comes back is trusted only after its constraints have been added
+up again here. CBC tells PuLP no bound: where it ended by itself, what it allowed itself as a gap is one,
+else the LP's bound counts.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def _program(
     values: Mapping[At, float],
     scale: float,
 ) -> tuple[Any, dict[At, Any]]:
-    """Write the model; constraints are divided by their largest coefficient, so that tolerances mean something."""
+    """Write the model; constraints are divided by their largest coefficient, so that tolerances hold."""
     program = pulp.LpProblem("master", pulp.LpMinimize)
     chosen = {
         (t, c): program.add_variable(f"x_{t}_{c}", 0, 1, pulp.LpInteger)
@@ -265,8 +265,8 @@ def _by_highs(model: _Model, hint: Choice | None, report: _Report) -> _Found:
 def _by_cbc(model: _Model, path: str) -> _Found:
     """Solve with CBC as a child process on one thread; several are what has hung.
 
-    PuLP 3 calls a time limit "Optimal", and PuLP 4 "Infeasible" when CBC ran out of time before it had looked: what
-    it says counts only if time was left.
+    PuLP 3 calls a time limit "Optimal", and PuLP 4 "Infeasible" when CBC ran out of time before it had
+    looked: what it says counts only if time was left.
     """
     with TemporaryDirectory(prefix="libra-plan-cbc-") as folder:
         solver = pulp.COIN_CMD(
@@ -292,8 +292,8 @@ def _by_cbc(model: _Model, path: str) -> _Found:
 def _watched(model: _Model, solver: object, folder: str) -> tuple[bool | None, float]:
     """Run CBC in a thread; end the child when somebody asks, and kill it when it does not end.
 
-    Returns whether CBC says that it ended with an optimum, None where it crashed or was killed, and the seconds
-    it took; those of a run that was stopped are the whole limit.
+    Returns whether CBC says that it ended with an optimum, None where it crashed or was killed, and the
+    seconds it took; those of a run that was stopped are the whole limit.
     """
     failures: list[BaseException] = []
     outcomes: list[bool] = []

@@ -69,7 +69,8 @@ def no_report(objective: float | None, bound: float | None) -> None:
 class Effort:
     """How hard to try: until the relative gap, for so many seconds, unless somebody stops it.
 
-    `deterministic` seconds count nodes of branch and bound instead of time. `report` is told objective and bound.
+    `deterministic` seconds count nodes of branch and bound instead of time. `report` is told objective and
+    bound.
     """
 
     gap: float
@@ -106,7 +107,8 @@ def select(
 ) -> Selection:
     """Choose at most one configuration of each task, of the largest total value.
 
-    `start` is a choice known before. With `any_will_do` the first choice that keeps the constraints is enough.
+    `start` is a choice known before. With `any_will_do` the first choice that keeps the constraints is
+    enough.
     """
     if relaxation is None:
         seconds = math.inf if effort.deterministic else effort.limit_s
@@ -323,8 +325,8 @@ def restrict(
 ) -> Restriction | None:
     """Choose over all configurations, and keep those of each task that are best at the LP's prices.
 
-    The running plan is the first choice. With a `kept_gap` it stays where it is within that, or within the gap,
-    of the bound; with `only_running` there is no other answer.
+    The running plan is the first choice. With a `kept_gap` it stays where it is within that, or within the
+    gap, of the bound; with `only_running` there is no other answer.
     """
     master = master_of_priced(priced, cluster)
     running = None if any(each.running and not each.held for each in priced) else _running(priced, master)
@@ -422,7 +424,7 @@ def master_of_priced(priced: Sequence[PricedTask], cluster: Cluster) -> Master:
 
 
 def _kinds(priced: Sequence[PricedTask], rooms: Mapping[str, ClassCapacity]) -> list[tuple[str, int]]:
-    """List the classes and sizes of blocks that need a constraint: those tighter than that of a smaller size."""
+    """List the classes and sizes of blocks whose constraint is tighter than that of a smaller size."""
     tables = {id(each.table.counts): each.table for each in priced}
     used = {kind for table in tables.values() for kind in table.kinds}
     found: list[tuple[str, int]] = []

@@ -150,7 +150,7 @@ def _search(request: StageRequest, before: SolveStage | None, *, may_stay: bool 
 
 
 def _restricted(request: StageRequest, priced: Sequence[PricedTask], *, may_stay: bool) -> Restriction | None:
-    """Narrow very many configurations to those near the best, and let a running plan stay where that is as good.
+    """Narrow very many configurations to those near the best; a running plan stays where that is as good.
 
     Only where the sum of values within what the cluster has is all there is to plan for.
     """

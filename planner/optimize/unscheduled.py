@@ -130,8 +130,8 @@ def _outweighed(search: Search, t: int, alone: dict[object, bool]) -> QueuedTask
     return QueuedTask(
         task.id,
         "worth",
-        f"{task.id}: would run on {counted(entries[smallest].configuration.gpus, 'GPU')}, but no plan was found "
-        f"that is worth more with it; {_FIRST}",
+        f"{task.id}: would run on {counted(entries[smallest].configuration.gpus, 'GPU')}, but no plan was "
+        f"found that is worth more with it; {_FIRST}",
     )
 
 

@@ -162,7 +162,7 @@ class Configurations:
         return gpu_class, size, number
 
     def blocks(self, way: Way) -> dict[tuple[str, int], int]:
-        """Give the blocks of a whole configuration; phases take the same ones, all as large as the largest."""
+        """Give the blocks of a configuration; phases take the same ones, all as large as the largest."""
         if len(way.phases) == 1:
             now: dict[tuple[str, int], int] = {}
             for pool, _ in way.phases[0]:

@@ -1,4 +1,4 @@
-"""What every policy is: a search for its best plan, a result with its proof, and the steps that policies share."""
+"""What every policy is: a search for its best plan, a result with its proof, and shared steps."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class BestRates:
 class PolicyResult:
     """A placed choice with what is proven about the policy's objective.
 
-    `promises` are constraints that later passes must keep; `bounds` are named, and `duals` prove the one named
-    `lp`. `missed` maps the number of each task whose deadline cannot be kept to the least relaxation;
+    `promises` are constraints that later passes must keep; `bounds` are named, and `duals` prove the one
+    named `lp`. `missed` maps the number of each task whose deadline cannot be kept to the least relaxation;
     `floors` maps each team to its value within its quota.
     """
 
@@ -99,7 +99,7 @@ def report_progress(search: Search, objective: float | None, bound: float | None
 
 
 def relaxation(search: Search, worst: Sequence[int] | None = None) -> LpBound | None:
-    """Bound the sum of values, or the least throughput of some tasks, by the LP; None when it has no answer."""
+    """Bound the sum of values, or the least throughput of some tasks, by the LP; None without an answer."""
     limit_s = math.inf if search.params.deterministic else _LP * search.step_s()
     found = lp_bound(search.tasks, search.constraints, worst, limit_s)
     report_progress(search, None, None if found is None else found.value)

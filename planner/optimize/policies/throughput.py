@@ -1,4 +1,4 @@
-"""`throughput` and `priority`: the largest sum of weighted, normalised throughput, less what switching costs."""
+"""`throughput` and `priority`: the largest sum of weighted, normalised throughput, less switching costs."""
 
 from __future__ import annotations
 
@@ -82,8 +82,8 @@ def _restricted_sum(search: Search, known: Restriction) -> PolicyResult:
 class Priority(Throughput):
     """`priority`: maximise the sum of the first tier, then that of the next beside it, and so on.
 
-    Tiers are planned one after the other, each for the largest sum, with the configurations of the tiers above
-    fixed. A tier is planned from its own tasks and those above alone (fair shares are those within a
+    Tiers are planned one after the other, each for the largest sum, with the configurations of the tiers
+    above fixed. A tier is planned from its own tasks and those above alone (fair shares are those within a
     tier), so removing a lower tier cannot change it. Only the GPUs a fixed configuration lies on may still
     change, so that the others find room.
     """

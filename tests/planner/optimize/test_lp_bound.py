@@ -1,4 +1,4 @@
-"""What dual prices prove, added up anew from every configuration; and that both solvers live in one process."""
+"""What dual prices prove, added up anew from every configuration, and both solvers in one process."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def _problem(*tasks: Task, gpus: int = 4, **more: object) -> Problem:
 
 
 def test_value_is_weight_times_throughput_against_the_fair_share() -> None:
-    """Two tasks of weights 1 and 3 on 4 GPUs: the shares are 1 and 3 GPUs, the references those on 1 and 2."""
+    """Weights 1 and 3 on 4 GPUs: the shares are 1 and 3 GPUs, the references those on 1 and 2."""
     problem = _problem(table_task("a", 1.0, {"r": HALVED}), table_task("b", 3.0, {"r": HALVED}))
     for each, reference in zip(priced_tasks(problem, problem), (1 / 8, 1 / 4), strict=True):
         assert each.reference == pytest.approx(reference)

@@ -31,7 +31,7 @@ few = settings(
 
 @pytest.fixture(scope="module", autouse=True, params=["few", "many"])
 def narrowed(request: pytest.FixtureRequest) -> Iterator[None]:
-    """StageRequest everything of both masters: the one for few candidates, and the one that narrows many by prices."""
+    """Ask everything of both masters: the one for few candidates, and the one that narrows many by prices."""
     with pytest.MonkeyPatch.context() as patched:
         if request.param == "many":
             patched.setattr(backends, "MANY", 0)

@@ -102,7 +102,7 @@ def test_any_prices_bound_every_choice(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_without_time_the_hint_or_a_rounded_choice_is_the_answer(seed: int) -> None:
-    """Whoever stops the search, or has let the limit pass, gets a choice that keeps the constraints, and a bound."""
+    """Whoever stops the search, or has let the limit pass, gets a choice that keeps all constraints."""
     tasks, constraints, values = _master(seed)
     best = cpsat.solve_cpsat(tasks, constraints, values, EXACT, limit_s=20.0)
     if best.choice is None or not best.choice:
@@ -137,7 +137,7 @@ def test_whoever_looks_on_is_told_in_the_values_asked_for() -> None:
     assert watch.last.bound >= _value(many, found.choice) * (1 - 1e-9)
 
 
-# ---------------------------------------------------------------- whole solves over few of many configurations
+# ---------------------------------------------------------------- whole solves over few configurations
 
 EACH = 10
 
