@@ -1,4 +1,4 @@
-"""Why the plan is as it is, what would better it, and what must give way where there is none."""
+"""Why the plan is as it is, what would improve it, and which limits must change where there is none."""
 
 from libra_plan.planner.explain.explain import Explanation, explain_no_plan, explain_plan
 from libra_plan.planner.explain.infeasible import CannotRun, Way, cannot_run, runs_alone

@@ -1,4 +1,4 @@
-"""Which profile is off by how much: recordings against predictions, and the corrections that follow."""
+"""Compare recordings with predictions, and correct the profiles by the differences."""
 
 from __future__ import annotations
 

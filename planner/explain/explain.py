@@ -1,4 +1,4 @@
-"""The explanation of a plan: what binds, what would better it, what else was near, who cannot run."""
+"""The explanation of a plan: what limits it, what would improve it, alternatives, tasks that cannot run."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def explain_plan(
 ) -> Explanation:
     """Explain a plan of a problem; solves again for each GPU class and each limit that could help.
 
-    Who cannot run is looked into last, for no longer than one solve may take.
+    Tasks that cannot run are examined last, for no longer than one solve may take.
     """
     params = params or SolveParams()
     waiting = [problem.task_of[queued.task] for queued in plan.queued]
@@ -111,7 +111,7 @@ def explain_plan(
 def explain_no_plan(
     problem: Problem, limit_s: float, clock: Callable[[], float] = time.monotonic
 ) -> tuple[CannotRun, ...]:
-    """Explain what must give way so that the first tasks of a problem without a plan could run.
+    """Explain which limits must change so that the first tasks of a problem without a plan could run.
 
     The search stops at the time limit, but it finds at least one way for each task.
     """

@@ -1,8 +1,8 @@
 """Why a task cannot run, and the smallest change of limits that would let it run.
 
 The search first ignores every limit: it makes configurations without limits, pins and exclusions, for GPUs
-with plenty of memory and a cluster with room. Arithmetic then tells by how much each configuration breaks
-its limits, which is a lower bound on the cost of allowing it. The search places configurations in the order
+with plenty of memory and a cluster with free GPUs. Arithmetic then shows by how much each configuration
+breaks its limits, which is a lower bound on the cost of allowing it. The search places them in the order
 of this bound, and finds the CPU cores and host memory that they need by bisection, until no other
 configuration could be cheaper. The cost is the sum of relative changes; among equal costs the fewest limits
 win.
@@ -27,7 +27,7 @@ from libra_plan.planner.problem import Problem, Task
 __all__ = ["CannotRun", "Way", "cannot_run", "runs_alone"]
 
 _TRIED = 300  # configurations that are placed before the search gives up its proof
-_OTHERS = 40  # configurations that are placed for the sake of other ways than the cheapest
+_OTHERS = 40  # configurations that are placed to find other ways than the cheapest
 _WAYS = 3
 _PLACE_S = 1.0
 
@@ -57,7 +57,7 @@ class CannotRun:
 
     @property
     def text(self) -> str:
-        """What to change, the cheapest way first."""
+        """Which limits to change, the cheapest way first."""
         if self.refused:
             return f"{self.task} cannot be priced: " + "; ".join(self.refused)
         if not self.ways:
@@ -203,7 +203,7 @@ def _try(problem: Problem, configuration: Configuration) -> TaskPlacement | None
 
 
 def _with_hosts(cluster: Cluster, cores: float | None, host_mib: float | None) -> Cluster:
-    """Set the cores and the host memory of every node; None leaves them as they are."""
+    """Return the problem with other cores and host memory on every node; None leaves them as they are."""
     nodes = tuple(
         replace(
             node,

@@ -47,7 +47,7 @@ class OneMoreGpu:
 
 @dataclass(frozen=True, slots=True)
 class LimitGain:
-    """What the whole plan would gain if one limit gave way by one step; `at_most` is the LP's bound."""
+    """What the whole plan would gain if one limit changed by one step; `at_most` is the LP's bound."""
 
     limit: Relaxation
     gain: float
@@ -56,9 +56,9 @@ class LimitGain:
 
 @dataclass(frozen=True, slots=True)
 class NextBest:
-    """The best plan that is not this one: what it costs (`loss`) and what it does otherwise.
+    """The best other plan: how much objective it loses (`loss`), and what it does differently.
 
-    Ways to run a task that another way beats in everything are no other plan.
+    Plans that differ only by a dominated configuration do not count.
     """
 
     objective: float
@@ -67,7 +67,7 @@ class NextBest:
 
 
 def one_more_gpu(problem: Problem, plan: Plan, params: SolveParams) -> tuple[OneMoreGpu, ...]:
-    """Solve again with one more GPU of each class; worths stay against today's fair shares."""
+    """Solve again with one more GPU of each class; throughputs stay relative to today's fair shares."""
     tasks = candidates_of(problem, problem)
     found = lp_bound(tasks, base_constraints(tasks, problem.cluster), _worst(problem, tasks))
     duals = None if found is None else found.duals
@@ -217,7 +217,7 @@ def _down(code: str, task: str, role: str, now: int, sizes: Sequence[int]) -> It
 
 
 def next_best(problem: Problem, plan: Plan, params: SolveParams) -> NextBest | None:
-    """Solve again with this combination of configurations forbidden; None: there is no other plan."""
+    """Solve again without this combination of configurations; return None if there is no other plan."""
     other = solve_problem(problem, params, other_than=plan).plan
     if other is None:
         return None

@@ -1,7 +1,7 @@
-"""Relaxations: a limit that changes by some amount, in words, and the problem with it applied.
+"""Relaxations: changes of limits, their description, and the problem with them applied.
 
 `task-max`, `task-min`  GPUs of the task        `role-max`, `role-min`  GPUs of one role
-`pin`                   the pin is dropped      `exclusion`             GPUs the role may use after all
+`pin`                   the pin is dropped      `exclusion`             GPUs that are no longer excluded
 `memory`                MiB of each GPU         `gpus`                  blocks of GPUs added to the cluster
 `node-size`             GPUs of every node      `cpu-cores`, `host-memory`  of every node, MiB
 """

@@ -1,4 +1,4 @@
-"""Configurations of a task that ignore its limits, each with the changes that arithmetic says it needs."""
+"""Configurations of a task that ignore its limits, each with the changes of limits that it needs."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ PLENTY = 1e12
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A configuration with the changes of limits that arithmetic says it needs."""
+    """A configuration with the changes of limits that it needs."""
 
     configuration: Configuration
     relaxations: tuple[Relaxation, ...]
 
     @property
     def total(self) -> float:
-        """The least that it costs."""
+        """The least cost of its changes."""
         return sum(each.amount for each in self.relaxations)
 
     @property
@@ -88,7 +88,7 @@ def _soft_configurations(
 
 
 def _node_sizes(cluster: Cluster, task: Task) -> list[Relaxation]:
-    """List the larger node sizes that some replica asks for."""
+    """List the larger node sizes that some replica needs."""
     sizes = {
         (option.gpu_class, option.layout.gpus_per_replica)
         for role in task.gpu_roles
@@ -130,7 +130,7 @@ def _variants(task: Task) -> list[Task]:
 
 
 def _roomy(cluster: Cluster, task: Task) -> Cluster:
-    """Add nodes with room for the smallest option of every role."""
+    """Add nodes that are large enough for the smallest option of every role."""
     for name in cluster.gpu_classes:
         full = cluster.full_node_gpus[name]
         forms = [[o for o in role.options if o.gpu_class == name] for role in task.gpu_roles]
@@ -195,7 +195,7 @@ def _memory(cluster: Cluster, task: Task, configuration: Configuration) -> Itera
 
 
 def _more_gpus(cluster: Cluster, task: Task, configuration: Configuration, name: str) -> list[Relaxation]:
-    """Add blocks, the largest first, until those of every size have room."""
+    """Add blocks, the largest first, until there are enough of every size."""
     found: list[Relaxation] = []
     now = capacities(cluster)[name]
     full = now.full_node_gpus

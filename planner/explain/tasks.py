@@ -1,4 +1,4 @@
-"""What binds a running task, and how else it could run on as many GPUs."""
+"""What limits a running task, and how else it could run on as many GPUs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True)
 class TaskExplanation:
-    """What binds one running task.
+    """What limits one running task.
 
     `bottleneck` is the role with the largest share of the step, `share` that share. `binding` says
     which limit keeps the task from being faster; `one_more_gpu_gain` is the relative gain in
@@ -68,7 +68,7 @@ def explain_task(problem: Problem, running: RunningTask, joint: Sequence[JointRu
 
 
 def _shares(task: Task, run: JointRun) -> str:
-    """Return with whom a task shares, in words: they all have one step."""
+    """Return a note on the tasks that share their step with this one."""
     others = " and ".join(name for name in run.tasks if name != task.id)
     return f"turns: it shares its pools with {others}, and a round has one step of each"
 
@@ -105,7 +105,7 @@ def _binding(task: Task, configuration: Configuration, larger: Configuration | N
 
 
 def _staleness(task: Task, configuration: Configuration) -> tuple[str, ...]:
-    """Return a note where the staleness bound sets the pace, with the gain from one more step."""
+    """Return a note if the staleness bound limits the step, with the gain from one more step."""
     if task.coupling.kind is not CouplingKind.ASYNC or len(configuration.phases) > 1:
         return ()
     pools = [(_pool_s(pool), pool.choices[0].option.stream) for pool in configuration.phases[0].pools]

@@ -1,1 +1,1 @@
-"""From what a user names to a priced problem: the profiles folder, the cluster and the running plan."""
+"""Read what a user names and price it as a problem: the profiles folder, the cluster and the running plan."""

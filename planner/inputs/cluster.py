@@ -1,4 +1,4 @@
-"""From what the user named as the cluster to its nodes and GPUs."""
+"""Read the cluster that the user named: its nodes and GPUs."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _uniform(flags: ClusterFlags, gpus: int, measured: Mapping[str, float]) -> C
 
 
 def _plannable(file: ClusterFile, path: Path, measured: Mapping[str, float], notes: Notes) -> ClusterFile:
-    """Refuse a cluster of which no GPU can be planned on: no profile was measured on its classes."""
+    """Refuse a cluster without a GPU of a class that some profile was measured on."""
     lines = unmeasured_classes(file, measured)
     if len(lines) == len({node.gpu_class for node in file.nodes}):
         raise ClusterError("; ".join(lines), way_out="or measure a profile there", where=Where(str(path)))
@@ -115,7 +115,7 @@ def measured_mib(folder: ProfilesFolder) -> dict[str, float]:
 
 
 def memory_notes(file: ClusterFile, measured: Mapping[str, float]) -> list[str]:
-    """Say where the memory of GPUs comes from the profiles, because the cluster does not state it."""
+    """Return a note for each GPU class whose memory is taken from profiles, not from the cluster."""
     return [
         f"gpu_memory_mib is not stated for {few(nodes, _MOST_SHOWN)}: {measured[name]:g} MiB taken, "
         f"with which {name} was measured"
@@ -125,7 +125,7 @@ def memory_notes(file: ClusterFile, measured: Mapping[str, float]) -> list[str]:
 
 
 def unknown_memory(file: ClusterFile, measured: Mapping[str, float]) -> list[str]:
-    """Say which GPUs have a memory that neither the cluster states nor a profile was measured with."""
+    """Return a note for each GPU class whose memory neither the cluster nor a profile states."""
     return [
         f"gpu_memory_mib is not stated for {few(nodes, _MOST_SHOWN)}, and it cannot be known without "
         f"a profile measured on {name}"

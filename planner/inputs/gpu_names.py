@@ -1,4 +1,4 @@
-"""What a workload says of single GPUs must name usable GPUs of the cluster."""
+"""Check that the GPUs that a workload pins or excludes are usable GPUs of the cluster."""
 
 from __future__ import annotations
 

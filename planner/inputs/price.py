@@ -118,7 +118,7 @@ def priced(
     switch_costs: Sequence[Path],
     notes: Notes,
 ) -> PricedProblem:
-    """Read and price what is to be planned, and say what was taken for granted."""
+    """Read and price a workload on a cluster, and note every assumption."""
     problem = read_problem(
         source, settings, parent=parent, corrections=corrections, switch_costs=switch_costs, notes=notes
     )
@@ -141,7 +141,7 @@ def read_running(running: str | Path | Manifest | Plan | None) -> Manifest | Non
 
 
 def switch_cost_files(named: str | Path | None, *beside: object) -> tuple[Path, ...]:
-    """Return where recorded costs of moves may lie: the file named, or in the folders of these paths."""
+    """Return where recorded costs of moves may be: the named file, or files in the folders of these paths."""
     if named is not None:
         if not Path(named).exists():
             raise InputError("there are no recorded costs of moves", got=shown(Path(named)))
@@ -151,7 +151,7 @@ def switch_cost_files(named: str | Path | None, *beside: object) -> tuple[Path, 
 
 
 def _remarks(problem: PricedProblem, ahead_steps: int | None) -> Iterator[str]:
-    """Say what was taken for granted, and what the workload leaves out that was asked for."""
+    """Yield notes on assumptions, and on requested settings that the workload does not provide for."""
     folder = problem.folder
     assert folder.workload is not None
     if ahead_steps is not None:
@@ -174,7 +174,7 @@ def _remarks(problem: PricedProblem, ahead_steps: int | None) -> Iterator[str]:
 
 
 def _without_history(workload: WorkloadFile, ahead_steps: int) -> Iterator[str]:
-    """Say which tasks have no history of lengths to forecast from."""
+    """Yield a note on tasks without a history of lengths to forecast from."""
     without = [task.id for task in workload.tasks if not task.work_per_step.history_tokens]
     if len(without) == len(workload.tasks):
         yield f"--ahead-steps {ahead_steps} changes nothing: no task states history_tokens"
@@ -186,7 +186,7 @@ def _without_history(workload: WorkloadFile, ahead_steps: int) -> Iterator[str]:
 
 
 def set_aside_notes(folder: ProfilesFolder) -> Iterator[str]:
-    """Say how many rows are set aside in the profiles that the workload names, wherever they lie."""
+    """Yield how many rows are set aside in each profile that the workload names."""
     roles = [role for task in (folder.workload.tasks if folder.workload else ()) for role in task.roles]
     for name in dict.fromkeys(name for role in roles for name in role.profiles):
         aside = len(folder.profiles[name].set_aside)

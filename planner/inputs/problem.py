@@ -37,7 +37,7 @@ __all__ = ["PriceSettings", "PricedProblem", "load", "read_problem", "with_workl
 
 @dataclass(frozen=True, slots=True)
 class PriceSettings:
-    """What is asked of pricing, as the arguments of `price` say it."""
+    """The settings of pricing: the arguments of `price`."""
 
     flags: ClusterFlags = field(default_factory=ClusterFlags)
     policy: str = "throughput"
@@ -102,7 +102,7 @@ def load(path: str | Path) -> ProfilesFolder:
 
 
 def with_workload(folder: ProfilesFolder, workload: WorkloadFile) -> ProfilesFolder:
-    """Put another workload into a folder, with the profiles that it names and the folder lacks."""
+    """Return the folder with another workload, and with the profiles that this workload adds."""
     profiles = dict(folder.profiles)
     for name in dict.fromkeys(n for task in workload.tasks for role in task.roles for n in role.profiles):
         places = (place / name for place in (folder.path, user_folder(), shipped_folder()))
@@ -199,7 +199,7 @@ def _move_prices(files: Sequence[Path], profiles: Path, notes: Notes) -> Mapping
 
 
 def _tell_corrections(problem: Problem, file: CorrectionsFile, path: str | Path, notes: Notes) -> None:
-    """Say which roles are corrected by which factor, and why others are not."""
+    """Note which roles are corrected by which factor, and why others are not."""
     roles = {(task.id, role.id): role for task in problem.tasks for role in task.roles}
     for key, known in file.by_role.items():
         name = f"{key[0]}/{key[1]}"
@@ -214,7 +214,7 @@ def _tell_corrections(problem: Problem, file: CorrectionsFile, path: str | Path,
 
 
 def _outside(corrected: Sequence[StageOption]) -> str:
-    """Say how many of the options lie where the factor was not seen."""
+    """Return how many of the options lie outside the range in which the factor was observed."""
     outside = sum(option.time_s.origin not in INSIDE for option in corrected)
     if not outside:
         return ""

@@ -1,4 +1,4 @@
-"""`validate`: read a profiles folder, one profile, a cluster or a manifest, and say what it is."""
+"""`validate`: check a profiles folder, one profile, a cluster or a manifest."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What people read, as text, SVG and HTML. Everything here returns strings; only `cli` prints."""
+"""Plans, diagnoses, decisions and tables as text, SVG and HTML; everything here returns strings."""

@@ -1,4 +1,4 @@
-"""An explanation as text: what binds every task, what would better the plan, who cannot run."""
+"""An explanation as text: what limits each task, what would improve the plan, which tasks cannot run."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _prices(more: OneMoreGpu) -> str:
 
 
 def _limit_lines(explanation: Explanation) -> Iterator[str]:
-    """Say which limit to raise first, and what the next-best plan would cost."""
+    """Yield which limit to raise first, and what the next-best plan would cost."""
     for number, each in enumerate(explanation.limits):
         word = "first" if number == 0 else "then"
         most = "" if each.at_most is None else f", at most {each.at_most:+.4f}"

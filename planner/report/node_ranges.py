@@ -1,4 +1,4 @@
-"""Write many node names short: `node0…node15` for a run of numbers."""
+"""Shorten lists of node names: `node0…node15` for consecutive numbers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def node_spans(names: Sequence[str]) -> list[str]:
 
 
 def node_ranges(names: Sequence[str]) -> str:
-    """Join the runs; of many only the first and the last, so that a line stays one to read."""
+    """Join the runs into one short line; of many runs, only the first few and the last."""
     spans = node_spans(names)
     if len(spans) > _MOST_RUNS:
         spans = [*spans[: _MOST_RUNS - 2], "…", spans[-1]]

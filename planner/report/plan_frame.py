@@ -16,7 +16,7 @@ __all__ = ["plan_frame"]
 
 
 def plan_frame(problem: Problem, plan: Plan) -> DataFrame:
-    """Return one row a role, with the figures of its task beside it; memory in MiB, unknown as missing."""
+    """Return one row for each role, with the figures of its task; memory in MiB, unknown as missing."""
     try:
         import pandas
     except ImportError:

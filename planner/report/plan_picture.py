@@ -1,4 +1,4 @@
-"""A picture of a plan as SVG: one lane a GPU, one bar a stage, over the longest step."""
+"""A picture of a plan as SVG: one lane for each GPU, one bar for each stage, over the longest step."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ Bar = tuple[float, float, str]
 
 
 def write_plan_svg(problem: Problem, plan: Plan, path: Path) -> None:
-    """Draw the plan to a file."""
+    """Write the picture of the plan to a file."""
     check_svg_name(path)
     with writing(path):
         write_atomically(path, plan_svg(problem, plan).encode())
 
 
 def plan_svg(problem: Problem, plan: Plan) -> str:
-    """Draw the plan; steps repeat to the end of the longest one, so faster tasks show several."""
+    """Return the picture of a plan. Steps repeat until the longest one ends, so faster tasks show several."""
     horizon = max(running.configuration.step_time_s.value for running in plan.running)
     lanes = _lanes(problem, plan, horizon)
     names = [str(gpu) for gpu in problem.cluster.gpus][:_MOST_LANES]
@@ -76,7 +76,7 @@ def _lanes(problem: Problem, plan: Plan, horizon: float) -> dict[str, list[tuple
 
 
 def _one_step(problem: Problem, running: RunningTask) -> list[tuple[GpuId, Bar]]:
-    """Lay the stages of one step out in time: phases in turn, pools after each other when sync."""
+    """Return the bars of one step: phases follow each other, and so do the pools of a `sync` task."""
     gpus = {role.role: role.gpus for role in running.roles}
     together = problem.task_of[running.task].coupling.kind.value != "sync"
     bars: list[tuple[GpuId, Bar]] = []
@@ -94,7 +94,7 @@ def _one_step(problem: Problem, running: RunningTask) -> list[tuple[GpuId, Bar]]
 
 
 def _in_turn(plan: Plan, running: RunningTask) -> list[tuple[GpuId, Bar]]:
-    """Lay out a step that takes two pools in turn with another task's; return nothing for other tasks."""
+    """Return the bars of a task that takes two pools in turn with another task; nothing for other tasks."""
     run = next((run for run in plan.joint if run.kind.value == "turns" and running.task in run.tasks), None)
     if run is None:
         return []

@@ -1,4 +1,4 @@
-"""A plan as text: roles, tasks, the map of GPUs, what waits, and the proof."""
+"""A plan as text: roles, tasks, the map of GPUs, the tasks that wait, and the proof."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def plan_text(problem: Problem, plan: Plan, page: Page = PLAIN) -> str:
 
 
 def role_table(problem: Problem, plan: Plan) -> Table:
-    """Return one row a role, and one for each number of workers a node of a CPU role."""
+    """Return one row for each role; a CPU role has one for each number of workers per node."""
     rows = []
     for running in plan.running:
         for number, role in enumerate(running.roles):
@@ -72,7 +72,7 @@ def _cpu_rows(running: RunningTask) -> list[list[str]]:
 
 
 def task_table(problem: Problem, plan: Plan) -> Table:
-    """Return one row a task: its pools, its step and its rates."""
+    """Return one row for each task: its pools, its step and its rates."""
     rows = []
     for running in plan.running:
         task = problem.task_of[running.task]
@@ -109,7 +109,7 @@ def _pools(running: RunningTask) -> str:
 
 
 def _joint_lines(plan: Plan) -> Iterator[str]:
-    """Say which tasks run jointly, and who works beside whom."""
+    """Return which tasks run jointly, and which of their stages run at the same time."""
     if not plan.joint:
         return
     from libra_plan.planner.launchers.joint import joint_entries  # with joint tasks only
@@ -120,7 +120,7 @@ def _joint_lines(plan: Plan) -> Iterator[str]:
 
 
 def _gpu_map(cluster: Cluster, plan: Plan) -> str:
-    """Draw one line a node and one letter a GPU; nodes that look alike are drawn once."""
+    """Return one line for each node with one letter for each GPU; equal nodes share a line."""
     letters = {running.task: chr(ord("A") + at % 26) for at, running in enumerate(plan.running)}
     owner: dict[GpuId, str] = {}
     for running in plan.running:
@@ -143,7 +143,7 @@ def _span(names: Sequence[str]) -> str:
 
 
 def proof_lines(plan: Plan) -> Iterator[str]:
-    """Say how good the plan is, and how good any plan could be.
+    """Return the objective of the plan, and the bound on the objective of every plan.
 
     A bound is called proven when the verifier has recomputed it, and claimed when it could not.
     """
@@ -164,7 +164,7 @@ def _named(values: Sequence[tuple[str, float]]) -> str:
 
 
 def _promises(proof: Certificate) -> Iterator[str]:
-    """Say what policies and tasks asked beside the objective: costs, tiers, teams, missed deadlines."""
+    """Yield what the policy adds to the objective: costs, tiers, teams and missed deadlines."""
     if proof.cost_per_hour is not None:
         budget = "" if proof.budget_per_hour is None else f", of a budget of {proof.budget_per_hour:,.2f}"
         yield f"cost: {proof.cost_per_hour:,.2f} an hour{budget}"

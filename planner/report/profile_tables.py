@@ -154,7 +154,7 @@ def check_text(checks: Sequence[ProfileCheck], worst: int, page: Page = PLAIN) -
 
 
 def check_data(checks: Sequence[ProfileCheck], worst: int) -> list[dict[str, Any]]:
-    """Return checks as plain data, with so many of the worst points of each."""
+    """Return checks as plain data, each with up to `worst` of its worst points."""
     data = msgspec.to_builtins(checks, str_keys=True)
     for each in data:
         each["worst"] = each.pop("left_out")[:worst]
@@ -171,7 +171,7 @@ def _error_cells(errors: Errors | None) -> list[str]:
 
 
 def answer_table(found: CostAnswers, page: Page = PLAIN) -> str:
-    """Return a table of answers, with what was asked."""
+    """Return a table of predictions, each with its question."""
     rows = []
     for question, answer in zip(found.questions, found.answers, strict=True):
         refusal = answer.refusal or answer.memory_refusal
@@ -200,7 +200,7 @@ def answer_note(found: CostAnswers, took_s: float) -> str:
 
 
 def answer_data(found: CostAnswers) -> list[dict[str, Any]]:
-    """Return answers as plain data, with what was asked, so that rows can be joined to the file."""
+    """Return predictions as plain data with their questions, so that rows can be joined to the file."""
     pairs = zip(found.questions, found.answers, strict=True)
     return [_asked(question) | msgspec.to_builtins(answer, str_keys=True) for question, answer in pairs]
 
@@ -238,7 +238,7 @@ def _query_words(question: CostQuestion | BadQuestion, profile: str | None) -> s
 
 
 def measure_table(report: MeasureReport, page: Page = PLAIN) -> str:
-    """Return a table of what became of the planned points."""
+    """Return a table of the planned points and their outcomes."""
     rows = [
         [name, *(str(getattr(counts, key)) for key in _COUNTS.values())]
         for name, counts in report.counts.items()
@@ -298,7 +298,7 @@ def formats_data() -> dict[str, Any]:
 
 
 def drift_table(roles: Collection[RoleDrift], page: Page = PLAIN) -> str:
-    """Return a table of which profile is off by how much."""
+    """Return a table of how far each profile is off."""
     rows = []
     for each in drift_data(roles):
         off, bounds = "?", ""

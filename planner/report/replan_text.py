@@ -99,7 +99,7 @@ def history_text(rows: Sequence[LookRow], page: Page = PLAIN) -> str:
 
 
 def explained_data(found: Explained) -> dict[str, Any]:
-    """Return everything about a look as plain data."""
+    """Return the whole record of a look as plain data."""
     outcomes = [asdict(each) for each in found.outcomes]
     return {
         "look": asdict(found.look),
@@ -109,7 +109,7 @@ def explained_data(found: Explained) -> dict[str, Any]:
 
 
 def explained_text(found: Explained) -> str:
-    """Return everything about a look as lines."""
+    """Return the whole record of a look as lines."""
     row, decision = found.look, found.decision
     lines = [
         f"look {row.id}, {_utc(row.wall_s)}: {decision.rung.value} [{decision.rule}], {row.outcome}",
@@ -172,7 +172,7 @@ def replay_data(found: Replays, seconds: float) -> dict[str, Any]:
 
 
 def replay_text(found: Replays, *, other_policy: bool) -> str:
-    """Return looks that were derived again: how many, and those that came out otherwise."""
+    """Return how many looks were derived again, and which of them came out differently."""
     what = "the same kind of change" if other_policy else "as recorded, bit for bit"
     same = len(found.looks) - len(found.otherwise)
     lines = [f"{len(found.looks)} looks derived again, {same} {what}"]
@@ -183,7 +183,7 @@ def replay_text(found: Replays, *, other_policy: bool) -> str:
 
 
 def passed_over_text(found: Replays) -> str:
-    """Return which looks were passed over, in a sentence."""
+    """Return a sentence that lists the looks that were skipped."""
     first, last = found.passed_over[0], found.passed_over[-1]
     looks = f"look {first}" if first == last else f"looks {first} to {last}"
     return f"passed over: {looks}, before the first of which the state was kept"

@@ -1,4 +1,4 @@
-"""Pictures of simulated runs: who held which GPUs, how many were at work, what policies gained."""
+"""Pictures of simulated runs: GPUs that each task held, GPUs at work, and gains of policies."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _HUES = (0.58, 0.08, 0.36, 0.93, 0.50, 0.76, 0.14, 0.0)
 _OURS, _OTHERS = "#2a9d4a", "#8a8f98"
 _STEP_S = 60.0
 _TAIL = 3.0
-"""Intervals are drawn up to so many times the largest mean."""
+"""Intervals are drawn up to this many times the largest mean."""
 _LEFT, _WIDE, _LEGEND = 60.0, 640.0, 200.0
 _PANEL, _GAP, _ROW = 110.0, 34.0, 18.0
 
@@ -55,7 +55,7 @@ class _Panel:
 
 
 def held_svg(records: Sequence[RunRecord]) -> str:
-    """Return the picture of the GPUs that tasks held over time: one panel a policy, of one world and seed."""
+    """Return the picture of the GPUs that tasks held over time in one world: one panel for each policy."""
     panels = []
     for record in records:
         edges = bins(record, _STEP_S, 960)
@@ -160,7 +160,7 @@ def _colours(bands: Sequence[Band]) -> dict[tuple[str, str], str]:
 
 
 def gain_svg(ratios: Sequence[PairedRatio]) -> str:
-    """Return the picture of ratios: a dot a world and policy, its 95 % interval as a line, 1 as a rule."""
+    """Return the picture of ratios: a dot for each world and policy, with its 95 % interval."""
     worlds = list(dict.fromkeys(each.world for each in ratios))
     most = _TAIL * max(1.0, *(each.mean for each in ratios))
     ends = [min(each.high or each.mean, most) for each in ratios]

@@ -1,4 +1,4 @@
-"""Tables of launchers, launches, hand-overs and of what runs."""
+"""Tables of launchers, launches, hand-overs and running roles."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = [
 
 
 def launchers_text(known: Mapping[str, LauncherEntry]) -> str:
-    """Return what each launcher was checked against, can express, and takes as options."""
+    """Return, for each launcher, the versions it was checked against, its abilities and its options."""
     blocks = []
     for name, entry in known.items():
         options = ", ".join(f"{key}={option_text(value)}" for key, value in entry.options.items())
@@ -51,7 +51,7 @@ def launch_text(report: LaunchReport) -> str:
 
 
 def hand_over_text(report: HandOverReport, page: Page = PLAIN) -> str:
-    """Return the steps of a hand-over with what each should cost, and what moves took."""
+    """Return the steps of a hand-over with their expected costs, and the times that moves took."""
     rows = []
     for one in report.forecast:
         least = "≥ " if one.origin == "assumed" else ""
@@ -70,7 +70,7 @@ def hand_over_text(report: HandOverReport, page: Page = PLAIN) -> str:
 
 
 def hand_over_notes(report: HandOverReport) -> Iterator[str]:
-    """Yield what a dry run left undone, or what runs after a hand-over that succeeded."""
+    """Yield what a dry run would do, or what runs after a hand-over that succeeded."""
     if report.outcome is None:
         moves = any(step.action != "keep" for step in report.steps)
         yield f"dry run: nothing was touched{'; --yes takes these steps' if moves else ''}"
@@ -81,7 +81,7 @@ def hand_over_notes(report: HandOverReport) -> Iterator[str]:
 
 
 def _cost(one: SwitchRecord) -> str:
-    """Write what a move took, part by part; of its roles the slowest counts."""
+    """Return the time of each part of a move; the slowest role counts."""
     known = {part: getattr(one, f"{part}_s") for part in ("drain", "save", "stop")}
     for part in ("start", "load", "warm_up"):
         seconds = [getattr(role, f"{part}_s") for role in one.roles]

@@ -1,4 +1,4 @@
-"""Tables of `simulate`: figures of policies over seeds, what changes, ratios; and what a fit came to."""
+"""Tables of `simulate`: figures of policies over seeds, differences, ratios, and the result of a fit."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#b
 
 
 class Svg:
-    """A picture that grows by one shape a call; `text()` of it is the file."""
+    """A picture that each call adds one shape to; `text` is the contents of the file."""
 
     def __init__(self, width: float, height: float) -> None:
         self._parts = [
@@ -40,7 +40,7 @@ class Svg:
         self._parts.append(f"{shape}{_attributes(style)}{end}")
 
     def words(self, x: float, y: float, text: str, **style: str | float) -> None:
-        """Write a text from (x, y) on; `text_anchor="end"` writes it up to there."""
+        """Write a text that begins at (x, y), or ends there with `text_anchor="end"`."""
         self._parts.append(f'<text x="{_short(x)}" y="{_short(y)}"{_attributes(style)}>{escape(text)}</text>')
 
     def line(self, points: Sequence[tuple[float, float]], **style: str | float) -> None:

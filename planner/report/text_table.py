@@ -13,7 +13,7 @@ _GAPS = ("  ", " ")
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What a text is written on: its width in characters (None: no limit), and whether headers are bold."""
+    """The width of a text in characters (None: no limit), and whether headers are bold."""
 
     width: int | None = None
     bold: bool = False
@@ -41,22 +41,22 @@ def table_text(
 
 
 def _fitting(
-    columns: Sequence[str], rows: Sequence[Sequence[str]], room: int | None
+    columns: Sequence[str], rows: Sequence[Sequence[str]], width: int | None
 ) -> tuple[str, list[int]]:
-    """Narrow the widest columns first, none below its longest word, then the gaps."""
+    """Return the gap between columns, and their widths: the widest are narrowed first, never below a word."""
     cells = list(zip(columns, *rows, strict=True))
     widths = [max(map(len, column)) for column in cells]
     least = [max(len(word) for cell in column for word in (cell.split() or [""])) for column in cells]
     for gap in _GAPS:
-        left = None if room is None else room - len(gap) * (len(columns) - 1)
+        left = None if width is None else width - len(gap) * (len(columns) - 1)
         if left is not None and sum(least) <= left:
             return gap, _narrowed(widths, least, left)
     return _GAPS[0], widths
 
 
-def _narrowed(widths: Sequence[int], least: Sequence[int], room: int) -> list[int]:
+def _narrowed(widths: Sequence[int], least: Sequence[int], width: int) -> list[int]:
     narrowed = list(widths)
-    while sum(narrowed) > room:
+    while sum(narrowed) > width:
         able = [at for at in range(len(narrowed)) if narrowed[at] > least[at]]
         narrowed[max(able, key=lambda at: narrowed[at])] -= 1
     return narrowed

@@ -1,4 +1,4 @@
-"""A picture of what was recorded as SVG: findings, roles at work, and each GPU's utilization and memory."""
+"""A picture of a recording as SVG: findings, roles at work, and each GPU's utilization and memory."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _WALL_CLOCK_S = 1e9
 
 
 class _Axis:
-    """Where a moment is, in pixels and bins."""
+    """Maps times to pixels and to bins."""
 
     def __init__(self, began_s: float, ended_s: float) -> None:
         self.began_s, self.length_s = began_s, max(ended_s - began_s, 1.0)
 
     def x(self, at_s: float) -> float:
-        """Return the pixel of a moment."""
+        """Return the x coordinate of a time, pixels."""
         return _LEFT + _WIDTH * min(max((at_s - self.began_s) / self.length_s, 0.0), 1.0)
 
     def bins(self, start_s: Floats, values: Floats, seconds: Floats, window_s: float) -> Floats:
@@ -139,7 +139,7 @@ def _mark(
     rows: Mapping[str, int],
     lanes: Mapping[tuple[str, str], int],
 ) -> None:
-    """Draw when a finding was seen, and frame the lanes it is about."""
+    """Draw when a finding was seen, and a frame around the lanes that it concerns."""
     x, colour = axis.x(finding.began_s), _LEVELS[finding.level.value]
     width = max(axis.x(finding.ended_s) - x, 2.0)
     svg.words(_LEFT - 8, y + 11, finding.code, text_anchor="end", fill=colour)

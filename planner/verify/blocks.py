@@ -1,4 +1,4 @@
-"""What an empty cluster offers to blocks of GPUs, and how many blocks a role needs; for the verifier.
+"""How many blocks of GPUs an empty cluster has, and how many a role needs; for the verifier.
 
 A block is a set of GPUs of one class that no replica straddles: GPUs of one node, or whole nodes of one
 NVLink domain. Nothing here is used to make a plan.
@@ -35,7 +35,7 @@ class Inventory:
 
     @cached_property
     def full_node_gpus(self) -> dict[str, int]:
-        """GPUs of the largest node of each class, those that others hold included."""
+        """GPUs of the largest node of each class, including those that others hold."""
         return node_sizes(self.cluster)
 
     @cached_property
@@ -141,7 +141,7 @@ def per_block(node: int, size: int, block: int) -> int:
 
 
 def gpus_in_blocks(node: int, size: int, at_least: int) -> int:
-    """Return how many GPUs of a block count as blocks of `at_least` GPUs: those of the ones it holds."""
+    """Return how many GPUs of a block lie in whole blocks of `at_least` GPUs."""
     if size < at_least or (at_least > node and at_least % node):
         return 0
     return at_least * per_block(node, at_least, size)
@@ -160,7 +160,7 @@ def bins_needed(sizes: tuple[int, ...], block: int, node: int) -> int:
 
 
 def _nested(sizes: frozenset[int]) -> bool:
-    """Whether every size divides the next larger one: then equal GPUs are equal room."""
+    """Return whether every size divides the next larger one; then only the number of GPUs counts."""
     ordered = sorted(sizes)
     return all(larger % smaller == 0 for smaller, larger in pairwise(ordered))
 

@@ -1,7 +1,7 @@
-"""What no plan can exceed, recomputed from the certificate's dual prices and from all ways to run each task.
+"""The bound on every plan, recomputed from the certificate's dual prices and all ways to run each task.
 
 For dual prices π ≥ 0 of constraints Σ use · chosen ≤ limit, and at most one way chosen for each task, no plan
-is worth more than (LP duality; Geoffrion, Lagrangean relaxation, 1974)
+has a larger objective than (LP duality; Geoffrion, Lagrangean relaxation, 1974)
 
     Σ limit · π  +  Σ over tasks of max(0, max over its ways of (value − use · π)).
 
@@ -42,7 +42,7 @@ from libra_plan.planner.verify.enumeration import (
 )
 from libra_plan.planner.verify.rules import Turn, configuration_peak_mib, step_times
 
-__all__ = ["Choices", "Found", "Recomputed", "Table", "best_within", "dual_bound", "one_better"]
+__all__ = ["Choices", "Found", "Recomputed", "RunningNow", "Table", "best_within", "dual_bound", "one_better"]
 
 MOST_NODES = 200_000  # of the search, about two seconds
 _SAFETY = 1e-9
@@ -50,7 +50,7 @@ _SAFETY = 1e-9
 
 @dataclass(frozen=True)
 class Choices:
-    """What a task may be given: `values[way]`, `normalised[way]` throughput and `uses[way, row]`.
+    """The ways to run a task: `values[way]`, `normalised[way]` throughput and `uses[way, row]`.
 
     `must`: every plan that keeps the same deadlines runs it.
     """
@@ -62,6 +62,24 @@ class Choices:
     must: bool
 
 
+@dataclass(frozen=True, slots=True)
+class RunningNow:
+    """The running tasks with their GPUs, and the tasks that share GPUs with another one."""
+
+    tasks: Mapping[str, IncumbentTask]
+    sharing: frozenset[str]
+
+    @classmethod
+    def of(cls, problem: Problem) -> RunningNow:
+        """Read what runs from the problem."""
+        on_gpu: dict[GpuId, set[str]] = {}
+        for each in problem.running:
+            for gpu in (gpu for role in each.roles for replica in role.replicas for gpu in replica):
+                on_gpu.setdefault(gpu, set()).add(each.task)
+        several = [names for names in on_gpu.values() if len(names) > 1]
+        return cls({each.task: each for each in problem.running}, frozenset().union(*several))
+
+
 class Table:
     """The ways of all tasks of a problem; tasks that differ in name and weight alone are enumerated once."""
 
@@ -71,7 +89,7 @@ class Table:
         self.rows = _rows(problem)
         self.limits = np.array([size * self.inventory.room(name, size) for name, size in self.rows], float)
         self._known: dict[Task, Ways | None] = {}
-        self._held = {held.task: held for held in problem.running}
+        self.now = RunningNow.of(problem)
 
     def ways(self, task: Task) -> Ways | None:
         """Return the ways to run a task on the empty cluster; None where they are too many to enumerate."""
@@ -108,7 +126,7 @@ class Table:
         }
 
     def choices(self, task: Task, must_keep: float | None) -> Choices | None:
-        """Return what a task may be given and is worth then; None where that is not known.
+        """Return the ways to run a task with their values; None if they are not known.
 
         `must_keep` is the rate in steps/s that a plan which keeps its deadline has, when moved or not.
         """
@@ -118,21 +136,21 @@ class Table:
         reference = ways.best_rate(self._share(task))
         if reference is None:
             return Choices(task.id, np.zeros(0), np.zeros(0), np.zeros((0, len(self.rows))), False)
-        held = self._held.get(task.id)
+        held = self.now.tasks.get(task.id)
         if held is not None:
-            worth = task.weight * max(LEAST_KEPT, 1.0 - task.restart_s / self.problem.horizon_s)
+            value = task.weight * max(LEAST_KEPT, 1.0 - task.restart_s / self.problem.horizon_s)
         else:
             aging = self.problem.aging_s
-            worth = task.weight * (1.0 + (task.waited_s / aging if aging else 0.0))
+            value = task.weight * (1.0 + (task.waited_s / aging if aging else 0.0))
         seconds, uses = ways.seconds, ways.uses
-        worths = np.full(len(seconds), worth)
-        alone = held is not None and task.id not in self.problem.sharing_now  # who shares GPUs starts anew
+        values = np.full(len(seconds), value)
+        alone = held is not None and task.id not in self.now.sharing  # who shares GPUs starts anew
         keeping = _seconds_in_place(self.inventory, task, held) if held is not None and alone else None
         if held is not None and keeping is not None:
             gpus = sorted({gpu for role in held.roles for each in role.replicas for gpu in each})
             own = [float(self.inventory.use_of_gpus(gpus, *row)) for row in self.rows]
             seconds, uses = np.append(seconds, keeping), np.vstack([uses, own])
-            worths = np.append(worths, task.weight)
+            values = np.append(values, task.weight)
         if must_keep:
             needed = np.full(len(seconds), must_keep)
             if held is not None and task.deadline is not None:  # a restart takes its part of the time
@@ -140,12 +158,12 @@ class Table:
                 moved = task.deadline.steps / left_s if left_s > 0 else np.inf
                 needed[: len(ways.seconds)] = np.maximum(must_keep, moved)
             fast = seconds * needed <= 1.0 + 1e-9
-            seconds, uses, worths = seconds[fast], uses[fast], worths[fast]
+            seconds, uses, values = seconds[fast], uses[fast], values[fast]
         normalised = 1.0 / (seconds * reference)
-        return Choices(task.id, worths * normalised, normalised, uses, bool(must_keep))
+        return Choices(task.id, values * normalised, normalised, uses, bool(must_keep))
 
     def sure_to_place(self, choices: Sequence[Choices]) -> bool:
-        """Whether all that keeps the rows can be placed: sizes divide each other, nothing else limits."""
+        """Return whether every choice within the rows can be placed: sizes divide, nothing else limits."""
         problem = self.problem
         roles = [role for task in problem.tasks for role in task.roles]
         plain = not (
@@ -298,7 +316,7 @@ def _may(inventory: Inventory, ways: Sequence[Sequence[Turn]]) -> bool:
 
 @dataclass(frozen=True)
 class Recomputed:
-    """The bound at the certificate's dual prices, and what the ways of each task lose against them.
+    """The bound at the certificate's dual prices, with each task's part of it.
 
     `best[t]` is task t's part of the bound. It is `whole` when every constraint with a price is known here;
     leaving one out makes the bound larger, and no less true.
@@ -317,13 +335,13 @@ def dual_bound(table: Table, tasks: Sequence[Task], plan: Plan) -> Recomputed | 
     The least throughput is no more than any mean of throughputs, and the prices of `level:TASK` weigh one.
     Returns None where ways or values are not known.
     """
-    told = {name: max(0.0, price) for name, price in plan.certificate.duals}
-    levels = {name: price for name, price in told.items() if name.startswith("level:")}
+    prices_by_name = {name: max(0.0, price) for name, price in plan.certificate.duals}
+    levels = {name: price for name, price in prices_by_name.items() if name.startswith("level:")}
     least = table.problem.policy is Policy.MAX_MIN
     scale = sum(levels.values()) if least else 1.0
     if scale <= 0.0:
         return None
-    prices, fixed, known = _prices(table, told)
+    prices, fixed, known = _prices(table, prices_by_name)
     choices, best = [], []
     for task in tasks:
         own = table.choices(task, _rate_kept(task, plan))
@@ -337,23 +355,23 @@ def dual_bound(table: Table, tasks: Sequence[Task], plan: Plan) -> Recomputed | 
         best.append(most if own.must else max(0.0, most))
     bound = float(table.limits @ prices + fixed + sum(best)) / scale
     bound += _SAFETY * max(1.0, abs(bound))
-    whole = not any(price for name, price in told.items() if name not in known)
+    whole = not any(price for name, price in prices_by_name.items() if name not in known)
     return Recomputed(bound, whole, tuple(choices), prices, np.array(best))
 
 
-def _prices(table: Table, told: Mapping[str, float]) -> tuple[Floats, float, set[str]]:
-    """Return the prices of the rows, what limits beside the rows add to the bound, and the names known here.
+def _prices(table: Table, prices_by_name: Mapping[str, float]) -> tuple[Floats, float, set[str]]:
+    """Return the prices of the rows, what other limits add to the bound, and the names of all these.
 
-    A budget makes every GPU of a class dearer by its cost. Deadlines are kept by what tasks are given.
+    A budget makes every GPU of a class dearer by its cost. Deadlines limit the ways that tasks may take.
     """
     names = [f"gpus:{gpu_class}:{size}" for gpu_class, size in table.rows]
-    prices = np.array([told.get(name, 0.0) for name in names])
-    known = {*names, *(name for name in told if name.startswith(("level:", "deadline:")))}
+    prices = np.array([prices_by_name.get(name, 0.0) for name in names])
+    known = {*names, *(name for name in prices_by_name if name.startswith(("level:", "deadline:")))}
     problem = table.problem
     cost = dict(problem.cluster.price_per_gpu_hour)
     if problem.budget_per_hour is None or not all(name in cost for name in problem.cluster.gpu_classes):
         return prices, 0.0, known
-    money = told.get("budget", 0.0)
+    money = prices_by_name.get("budget", 0.0)
     prices += [money * cost[gpu_class] * (size == 1) for gpu_class, size in table.rows]
     saved = sum(
         table.limits[at] * money * cost[gpu_class]
@@ -379,14 +397,14 @@ def _rate_kept(task: Task, plan: Plan) -> float | None:
 
 @dataclass
 class Found:
-    """What a search for a plan above a value came to: one that is, none, or too many to look at."""
+    """The result of a search for a plan above a value: one, none, or too many combinations to examine."""
 
     value: float | None = None
     complete: bool = True
 
 
 def best_within(table: Table, recomputed: Recomputed, above: float) -> Found:
-    """Search every combination of ways worth more than `above` that keeps the rows."""
+    """Search every combination of ways with a value above `above` that keeps the rows."""
     order = np.argsort([-len(each.values) for each in recomputed.choices])
     search = _Search(
         [recomputed.choices[at] for at in order],
@@ -436,10 +454,10 @@ class _Search:
             yield from self.run(at + 1, lost + self.best[at], value, used)
 
 
-def one_better(table: Table, recomputed: Recomputed, plan: Plan, worths: Mapping[str, float]) -> float:
-    """Return the most the plan would gain if one task ran otherwise within what is left; 0 where none gains.
+def one_better(table: Table, recomputed: Recomputed, plan: Plan, values: Mapping[str, float]) -> float:
+    """Return the most that the plan would gain if one task ran in another way on free GPUs; 0 if none gains.
 
-    `worths` maps running tasks to their value.
+    `values` maps running tasks to their value.
     """
     taken = {each.task: _uses(table, each.configuration.blocks) for each in plan.running}
     used = sum(taken.values(), np.zeros(len(table.limits)))
@@ -448,7 +466,7 @@ def one_better(table: Table, recomputed: Recomputed, plan: Plan, worths: Mapping
         free = table.limits - used + taken.get(own.task, 0.0)
         fits = (own.uses <= free + 1e-9).all(axis=1)
         if fits.any():
-            gain = max(gain, float(own.values[fits].max()) - worths.get(own.task, 0.0))
+            gain = max(gain, float(own.values[fits].max()) - values.get(own.task, 0.0))
     return gain
 
 

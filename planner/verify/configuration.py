@@ -30,7 +30,7 @@ Found = Iterator[Violation]
 
 
 def check_limits(task: Task, running: RunningTask) -> Found:
-    """Yield the limits and pins of the task that it breaks."""
+    """Yield the limits and pins of the task that the configuration breaks."""
     for placed in running.roles:
         role, gpus = role_of(task, placed.role), len(set(placed.gpus))
         if not _within(gpus, role.min_gpus, role.max_gpus):
@@ -48,7 +48,7 @@ def _within(number: int, least: int, most: int | None) -> bool:
 
 
 def check_form(task: Task, configuration: Configuration) -> Found:
-    """Yield where the shape is not one the task's framework and coupling allow."""
+    """Yield where the task's framework or coupling does not allow the shape."""
     names = [
         [[choice.role for choice in pool.choices] for pool in phase.pools] for phase in configuration.phases
     ]
@@ -69,7 +69,7 @@ def check_form(task: Task, configuration: Configuration) -> Found:
 
 
 def check_filled(task: Task, configuration: Configuration) -> Found:
-    """Yield where a role does not fill its pool, and roles of the task must."""
+    """Yield the roles that do not fill their pools, if roles of the task must."""
     if task.roles_fill_pools and any(
         choice.option.gpus != pool.gpus
         for phase in configuration.phases
@@ -96,7 +96,7 @@ def check_price(
     sizes: Mapping[str, int],
     times: Times | None = None,
 ) -> Found:
-    """Yield where its step time, memory, blocks or host needs are not what its options make.
+    """Yield where step time, memory, blocks or host needs do not follow from the configuration's options.
 
     `sizes` are the GPUs of the largest node of each class; `times` those of its step where they follow a law
     of their own.
@@ -104,9 +104,9 @@ def check_price(
     configuration = running.configuration
     ways = turns_of(task, configuration)
     bounds = ("value", "low", "high")
-    for name, told, own in zip(bounds, _times(configuration), times or step_times(task, ways), strict=True):
-        if not close(told, own, EXACT):
-            yield Violation("step-time", f"{name} is {told} s, its options make {own} s", task.id)
+    for name, stated, own in zip(bounds, _times(configuration), times or step_times(task, ways), strict=True):
+        if not close(stated, own, EXACT):
+            yield Violation("step-time", f"{name} is {stated} s, its options make {own} s", task.id)
     yield from _modes(task, configuration)
     yield from _blocks(sizes, task, configuration)
     peak = configuration_peak_mib(ways)
@@ -148,7 +148,7 @@ def _modes(task: Task, configuration: Configuration) -> Found:
 
 
 def _blocks(sizes: Mapping[str, int], task: Task, configuration: Configuration) -> Found:
-    """Check that the blocks told are those of the pools, or hold those of every phase."""
+    """Check that the stated blocks are those of the pools, or contain those of every phase."""
     for phase in configuration.phases:
         for pool in phase.pools:
             if pool.block_gpus != _largest(pool):
@@ -163,9 +163,9 @@ def _blocks(sizes: Mapping[str, int], task: Task, configuration: Configuration) 
     for need, phase in zip(needs, configuration.phases, strict=True):
         for pool in phase.pools:
             need[pool.gpu_class, pool.block_gpus] += pool.blocks
-    told = Counter({(gpu_class, size): number for gpu_class, size, number in configuration.blocks})
+    stated = Counter({(gpu_class, size): number for gpu_class, size, number in configuration.blocks})
     if len(needs) == 1:
-        right = told == needs[0] and len(told) == len(configuration.blocks)
+        right = stated == needs[0] and len(stated) == len(configuration.blocks)
     else:  # phases share blocks of the largest size
         largest = max(need for phase in needs for need in phase)
         most = max(sum(size * number for (_, size), number in need.items()) for need in needs)
@@ -185,7 +185,7 @@ def _largest(pool: Pool) -> int:
 
 
 def _gpu_memory(running: RunningTask) -> dict[GpuId, float]:
-    """Add up every GPU: each role at work there, beside what the other roles there keep, MiB."""
+    """Return the memory of every GPU, MiB: each role at work, plus what the other roles there keep."""
     on_gpu: defaultdict[GpuId, list[tuple[StageOption, float]]] = defaultdict(list)
     mode_of = {
         choice.role: pool.memory_mode

@@ -236,7 +236,7 @@ class _Maker:
         return np.concatenate(found) if found else np.zeros((0, 0))
 
     def _merged(self, one: Floats, other: Floats, width: int) -> Floats:
-        """Put two sets of pools side by side: GPUs, uses and times add up, the longest is the longer."""
+        """Combine two sets of pools that run at once: GPUs, uses and work add up, the longest time counts."""
         if len(one) * len(other) > MOST_ROWS:
             raise TooManyWaysError
         a = np.repeat(one, len(other), axis=0)
@@ -253,7 +253,7 @@ class _Maker:
         return both[undominated(matter)]
 
     def _fewest(self, gpus: Floats) -> Floats:
-        """Return what makes more GPUs better, as long as the task may have too few."""
+        """Return a criterion that prefers more GPUs as long as the task may have too few."""
         found: Floats = -np.minimum(gpus, float(self.task.min_gpus))
         return found if self.task.min_gpus > 1 else np.zeros(len(gpus))
 
@@ -269,7 +269,7 @@ class _Maker:
     def _pools(
         self, pool: tuple[int, ...], gpu_class: str, mode: MemoryMode, shared: bool
     ) -> dict[int, Floats]:
-        """Return the pools of some roles by size of block, whatever the memory they need."""
+        """Return the pools of some roles by size of block, without regard to memory."""
         key = (pool, gpu_class, mode, shared)
         if key not in self._known:
             roles = [self.task.gpu_roles[number] for number in pool]
@@ -337,10 +337,10 @@ class _Maker:
         return both
 
     def _thinned(self, table: Floats, block: int) -> Floats:
-        """Leave out what is beaten in everything a later step looks at."""
+        """Remove pools that others beat in everything that later steps use."""
         measures = [table]
         if self.task.roles_fill_pools or self.task.min_gpus > 1:
-            measures.append(-table[:, _BLOCKS : _BLOCKS + 1])  # more blocks are another matter, not worse
+            measures.append(-table[:, _BLOCKS : _BLOCKS + 1])  # more blocks are not worse
         return table[undominated(np.concatenate(measures, axis=1))]
 
     # ------------------------------------------------ several phases
@@ -417,7 +417,7 @@ def _option_row(
 
 
 def _beside(numbers: Floats, table: Floats, at: int, pool: Floats) -> tuple[Floats, Floats]:
-    """Put one more pool beside others in a phase: times add up, the largest peak and rest count."""
+    """Add a pool to others of a phase: times add up, the largest peak and rest count."""
     if len(table) * len(pool) > MOST_ROWS:
         raise TooManyWaysError
     a, count = np.repeat(table, len(pool), axis=0), np.repeat(numbers, len(pool), axis=0)

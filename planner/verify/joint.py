@@ -1,4 +1,4 @@
-"""Check tasks that run jointly: what they share is declared, and is what their own options make.
+"""Check tasks that run jointly: the sharing is declared, and follows from the tasks' own options.
 
 Written from docs/design/003-shared-tasks.md alone; shares no code with what makes such plans. The
 tasks are put together as one, with roles named `task/role`, so that all rules for one task hold.
@@ -32,7 +32,7 @@ class Whole:
 
 
 def check_joint(problem: Problem, plan: Plan) -> Found:
-    """Yield what runs jointly without being declared, running, or told in pools that can be read."""
+    """Yield joint runs that are not declared, do not run, or do not have two pools."""
     running = {task.task for task in plan.running}
     named = Counter(task for run in plan.joint for task in run.tasks)
     for task, times in named.items():
@@ -54,7 +54,7 @@ def _declared(problem: Problem, run: JointRun) -> Sharing | None:
 
 
 def wholes(problem: Problem, plan: Plan) -> list[Whole]:
-    """Put the tasks of every joint run together; they must be declared and running."""
+    """Merge the tasks of every joint run into one; they must be declared and running."""
     running = {each.task: each for each in plan.running}
     found = []
     for run in plan.joint:
@@ -93,7 +93,7 @@ def _running(run: JointRun, sharing: Sharing, own: Sequence[RunningTask]) -> Run
 
 
 def check_whole(whole: Whole, own: Sequence[RunningTask]) -> Found:
-    """Yield where the form is not one that sharing allows, or a member is told something else."""
+    """Yield where sharing does not allow the form, or a member's configuration is not its part of it."""
     yield from check_filled(whole.task, whole.run.configuration)
     for member, running in zip(whole.members, own, strict=True):
         yield from _form(whole, member)
@@ -109,7 +109,7 @@ def check_whole(whole: Whole, own: Sequence[RunningTask]) -> Found:
 
 
 def _form(whole: Whole, member: Task) -> Found:
-    """Check that a member's stages are where sharing lets them be."""
+    """Check that a member's stages lie where sharing allows them."""
     part = [[choice.role for choice in pool.choices] for pool in _part(whole, member).phases[0].pools]
     order = [role.id for role in member.gpu_roles]
     if member.coupling.kind is not CouplingKind.SYNC:
@@ -123,7 +123,7 @@ def _form(whole: Whole, member: Task) -> Found:
 
 
 def _part(whole: Whole, member: Task) -> Configuration:
-    """Return what a member is to be told: its roles in pools that are those of all."""
+    """Return a member's configuration: its own roles, in the pools of all members."""
     names = {f"{member.id}/{role.id}": role.id for role in member.roles}
     pools: list[Pool] = []
     for pool in whole.run.configuration.phases[0].pools:

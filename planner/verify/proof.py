@@ -1,14 +1,13 @@
-"""Check what a plan says of its worth: rates, moves, the objective, and the bound, which is recomputed."""
+"""Check the rates, moves, objective and bound that a plan states, by computing them again."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from libra_plan.models.topology import GpuId
 from libra_plan.planner.plan import Plan, RunningTask, Status
-from libra_plan.planner.problem import LEAST_KEPT, IncumbentTask, Policy, Problem, Task
-from libra_plan.planner.verify.bound import Recomputed, Table, best_within, dual_bound, one_better
+from libra_plan.planner.problem import LEAST_KEPT, Policy, Problem, Task
+from libra_plan.planner.verify.bound import Recomputed, RunningNow, Table, best_within, dual_bound, one_better
 from libra_plan.planner.verify.enumeration import TooManyWaysError
 from libra_plan.planner.verify.policies import check_policies
 from libra_plan.planner.verify.rules import Violation, close
@@ -38,69 +37,70 @@ UNKNOWN = Proof(None, None, proven=False)
 
 
 def check_proof(problem: Problem, plan: Plan) -> tuple[list[Violation], Proof]:
-    """Check rates, moves, objective, bound and gap against what the plan and the problem make."""
+    """Check rates, moves, objective, bound and gap against the plan and the problem."""
     found: list[Violation] = []
-    now, table = _Now.of(problem), Table(problem)
+    table = Table(problem)
+    now = table.now
     for running in plan.running:
         found += _rate(table, running)
         moved = _moves(now, plan, running)
         if running.moved != moved:
             found.append(Violation("moved", f"says moved {running.moved}, it is {moved}", running.task))
     if plan.certificate.policy != problem.policy.value:
-        told = f"is for {plan.certificate.policy}, not {problem.policy.value}"
-        found.append(Violation("policy", told, "certificate"))
+        stated = f"is for {plan.certificate.policy}, not {problem.policy.value}"
+        found.append(Violation("policy", stated, "certificate"))
     found += _objective(table, plan, now)
     found += _bound(plan)
-    worths = {running.task: _worth(problem, plan, running, now) for running in plan.running}
-    found += check_policies(problem, plan, worths)
+    values = {running.task: _value(problem, plan, running, now) for running in plan.running}
+    found += check_policies(problem, plan, values)
     if found:
         return found, UNKNOWN
-    return _recomputed(table, plan, worths)
+    return _recomputed(table, plan, values)
 
 
-def _recomputed(table: Table, plan: Plan, worths: Mapping[str, float]) -> tuple[list[Violation], Proof]:
-    """Recompute the bound; a bound that what was recomputed contradicts is a violation."""
-    problem, told = table.problem, plan.certificate
+def _recomputed(table: Table, plan: Plan, values: Mapping[str, float]) -> tuple[list[Violation], Proof]:
+    """Recompute the bound; the plan's bound is a violation if the recomputed one contradicts it."""
+    problem, certificate = table.problem, plan.certificate
     if problem.sharing:
         return [], UNKNOWN
     tasks = [task for task in problem.tasks if task.id in _first_tier(problem)]
     dual = dual_bound(table, tasks, plan)
     if dual is None:
         return [], UNKNOWN
-    slack = LOOSE * max(abs(told.bound), 1e-3 * abs(dual.bound))
-    lp = dict(told.bounds).get("lp")
-    if lp is not None and told.duals and dual.whole and lp < dual.bound - slack:
+    slack = LOOSE * max(abs(certificate.bound), 1e-3 * abs(dual.bound))
+    lp = dict(certificate.bounds).get("lp")
+    if lp is not None and certificate.duals and dual.whole and lp < dual.bound - slack:
         message = f"says that dual prices prove {lp}, they prove {dual.bound}"
         return [Violation("bound", message, "certificate")], UNKNOWN
-    if told.bound >= dual.bound - slack:
+    if certificate.bound >= dual.bound - slack:
         return [], Proof(dual.bound, "dual prices", proven=True)
     others_first = any(task.latency_first for task in problem.tasks)
     if problem.policy in (Policy.MAX_MIN, Policy.FAIR_SHARE) or others_first:
-        # a search for what is worth more would not know of levels, floors and step times settled before
+        # the search knows neither levels nor floors nor step times that were fixed before
         return [], Proof(dual.bound, "dual prices", proven=False)
-    return _searched(table, dual, plan, tasks, worths)
+    return _searched(table, dual, plan, tasks, values)
 
 
 def _searched(
-    table: Table, dual: Recomputed, plan: Plan, tasks: Sequence[Task], worths: Mapping[str, float]
+    table: Table, dual: Recomputed, plan: Plan, tasks: Sequence[Task], values: Mapping[str, float]
 ) -> tuple[list[Violation], Proof]:
-    """Search for what is worth more than a bound that dual prices do not prove."""
-    told = plan.certificate
-    above = told.bound + LOOSE * max(abs(told.bound), 1e-12)
+    """Search for combinations above a bound that dual prices do not prove."""
+    certificate = plan.certificate
+    above = certificate.bound + LOOSE * max(abs(certificate.bound), 1e-12)
     sure = table.sure_to_place(dual.choices)
-    own = sum(worths.get(task.id, 0.0) for task in tasks)
-    if sure and (gain := one_better(table, dual, plan, worths)) > above - own:
-        message = f"says that no plan exceeds {told.bound}; changing one task makes {own + gain}"
+    own = sum(values.get(task.id, 0.0) for task in tasks)
+    if sure and (gain := one_better(table, dual, plan, values)) > above - own:
+        message = f"says that no plan exceeds {certificate.bound}; changing one task makes {own + gain}"
         return [Violation("bound", message, "certificate")], UNKNOWN
     known = Proof(dual.bound, "dual prices", proven=False)
     if len(tasks) > MOST_SEARCHED:
         return [], known
     found = best_within(table, dual, above)
     if found.value is None:
-        return [], Proof(told.bound, "search", proven=True) if found.complete else known
+        return [], Proof(certificate.bound, "search", proven=True) if found.complete else known
     if not sure:
         return [], known
-    message = f"says that no plan exceeds {told.bound}; there is one of {found.value}"
+    message = f"says that no plan exceeds {certificate.bound}; there is one of {found.value}"
     return [Violation("bound", message, "certificate")], UNKNOWN
 
 
@@ -118,26 +118,9 @@ def _rate(table: Table, running: RunningTask) -> Found:
         yield Violation("normalised", f"says {running.normalised}, alone it makes {own}", running.task)
 
 
-@dataclass(frozen=True, slots=True)
-class _Now:
-    """What runs: what each task holds, and the tasks on GPUs that another one is on, too."""
-
-    held: Mapping[str, IncumbentTask]
-    sharing: frozenset[str]
-
-    @classmethod
-    def of(cls, problem: Problem) -> _Now:
-        on_gpu: dict[GpuId, set[str]] = {}
-        for held in problem.running:
-            for gpu in (gpu for role in held.roles for replica in role.replicas for gpu in replica):
-                on_gpu.setdefault(gpu, set()).add(held.task)
-        several = [tasks for tasks in on_gpu.values() if len(tasks) > 1]
-        return cls({held.task: held for held in problem.running}, frozenset().union(*several))
-
-
-def _moved(now: _Now, running: RunningTask) -> bool:
+def _moved(now: RunningNow, running: RunningTask) -> bool:
     """Return whether a task of the running plan does not keep exactly its layouts and GPUs."""
-    held = now.held.get(running.task)
+    held = now.tasks.get(running.task)
     if held is None:
         return False
     was, becomes = {}, {}
@@ -151,23 +134,23 @@ def _moved(now: _Now, running: RunningTask) -> bool:
     return was != becomes
 
 
-def _moves(now: _Now, plan: Plan, running: RunningTask) -> bool:
+def _moves(now: RunningNow, plan: Plan, running: RunningTask) -> bool:
     """Return whether a task starts anew; those that run jointly all do, unless each stays as it is."""
     run = next((run for run in plan.joint if running.task in run.tasks), None)
     if run is None:
         return _moved(now, running) or running.task in now.sharing
     together = [each for each in plan.running if each.task in run.tasks]
-    same = all(each.task in now.held and not _moved(now, each) for each in together)
-    return running.task in now.held and not same
+    same = all(each.task in now.tasks and not _moved(now, each) for each in together)
+    return running.task in now.tasks and not same
 
 
-def _worth(problem: Problem, plan: Plan, running: RunningTask, now: _Now) -> float:
+def _value(problem: Problem, plan: Plan, running: RunningTask, now: RunningNow) -> float:
     """Return weight, with what waiting adds, times throughput, less what a move loses of the horizon."""
     task = problem.task_of[running.task]
     kept, waited = 1.0, 0.0
     if _moves(now, plan, running):
         kept = max(LEAST_KEPT, 1.0 - task.restart_s / problem.horizon_s)
-    elif problem.aging_s and running.task not in now.held:
+    elif problem.aging_s and running.task not in now.tasks:
         waited = task.waited_s / problem.aging_s
     return task.weight * (1.0 + waited) * running.normalised * kept
 
@@ -178,21 +161,21 @@ def _first_tier(problem: Problem) -> set[str]:
     return {task.id for task in problem.tasks if problem.policy is not Policy.PRIORITY or task.tier == first}
 
 
-def _objective(table: Table, plan: Plan, now: _Now) -> Found:
-    problem, told = table.problem, plan.certificate.objective
+def _objective(table: Table, plan: Plan, now: RunningNow) -> Found:
+    problem, stated = table.problem, plan.certificate.objective
     if problem.policy is not Policy.MAX_MIN:
         counted = _first_tier(problem)
-        worths = (_worth(problem, plan, each, now) for each in plan.running if each.task in counted)
-        possible = {sum(worths)}
+        values = (_value(problem, plan, each, now) for each in plan.running if each.task in counted)
+        possible = {sum(values)}
     else:
         possible = _least(table, plan)
-    if not any(close(told, own, LOOSE) for own in possible):
+    if not any(close(stated, own, LOOSE) for own in possible):
         own = " or ".join(f"{value:.9g}" for value in sorted(possible))
-        yield Violation("objective", f"says {told}, the running tasks make {own}", "certificate")
+        yield Violation("objective", f"says {stated}, the running tasks make {own}", "certificate")
 
 
 def _least(table: Table, plan: Plan) -> set[float]:
-    """Return what the least throughput may be; a waiting task counts 0, unless nothing could run it.
+    """Return the possible least throughputs; a waiting task counts 0, unless nothing could run it.
 
     Where the ways to run a waiting task are too many to enumerate, both are possible.
     """
@@ -206,7 +189,7 @@ def _least(table: Table, plan: Plan) -> set[float]:
 
 
 def _bound(plan: Plan) -> Found:
-    """Check that the bound is no lower than the objective, the least named, and gives the gap."""
+    """Check that the bound is the least of those named and not below the objective, and check the gap."""
     proof = plan.certificate
     where = "certificate"
     slack = LOOSE * abs(proof.objective) + 1e-12

@@ -121,7 +121,7 @@ def _coupled(turns: Sequence[Turn], coupling: Coupling) -> Times:
 
 
 def _stale_s(turns: Sequence[Turn], pools: list[Times], bound: int, coupling: Coupling) -> float:
-    """Return the least step for which an async phase has no more than 1 + η steps' trajectories on their way.
+    """Return the shortest step in which an async phase has at most 1 + η steps' trajectories in flight.
 
     Batches: each is in one pool at a time. Streams: a trajectory is generated, waits half a step for its
     batch, and is held while the other pools have that.

@@ -1,7 +1,7 @@
-"""Check a plan against its problem without the solver's help: an empty list means it holds.
+"""Check a plan against its problem without the solver's help.
 
-Nothing is taken from the plan that the problem can tell: limits, memory, step times and the
-objective are computed again from the options, GPU by GPU. No model builder or solver is used.
+Everything that follows from the problem is computed again: limits, memory, step times and the
+objective, from the options, GPU by GPU. No model builder or solver is used.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ Found = Iterator[Violation]
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The rules of the problem that a plan breaks (none: the plan holds), and what of its bound is proven."""
+    """The rules of the problem that a plan breaks (none: it is valid), and what of its bound is proven."""
 
     violations: tuple[Violation, ...]
     proof: Proof
 
 
 def violations_of(problem: Problem, plan: Plan) -> list[Violation]:
-    """List every rule of the problem that the plan breaks; an empty list means the plan holds."""
+    """List every rule of the problem that the plan breaks; an empty list means that the plan is valid."""
     return list(check_plan(problem, plan).violations)
 
 
@@ -54,7 +54,7 @@ def check_plan(problem: Problem, plan: Plan) -> Verdict:
     ]
     holders = [*apart, *((whole.task, whole.running) for whole in together)]
     shapes = [violation for task, running in holders for violation in _shape(task, running)]
-    if roster or shapes:  # what follows reads the plan by task, role and GPU
+    if roster or shapes:  # the checks below look up tasks, roles and GPUs of the plan
         return Verdict((*roster, *shapes), UNKNOWN)
     found: list[Violation] = list(_one_task_per_gpu(running for _, running in holders))
     for task, running in holders:
@@ -247,7 +247,7 @@ def _host(cluster: Cluster, holders: Iterable[tuple[Task, RunningTask]]) -> Foun
             ("cpu-cores", cores[node.id], node.cpu_cores),
             ("host-memory", memory_mib[node.id], node.host_memory_mib),
         ):
-            room = 0.0 if given is None else given  # unknown is nothing to give
+            room = 0.0 if given is None else given  # unknown counts as none
             if used > room + ROOM * max(1.0, room):
                 yield Violation(code, f"{used:g} is asked of it, it has {room:g}", node.id)
 
