@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise, product
+from math import isfinite
 
 import numpy as np
 
@@ -333,28 +334,37 @@ def dual_bound(table: Table, tasks: Sequence[Task], plan: Plan) -> Recomputed | 
     """Recompute the bound on the sum of values of some tasks, or under `max-min` on the least throughput.
 
     The least throughput is no more than any mean of throughputs, and the prices of `level:TASK` weigh one.
-    Returns None where ways or values are not known.
+    A task that has no way to run is not among those whose least counts; a name no task has weighs nothing.
+    Returns None where ways or values are not known, or the prices are so large that the sum is not finite.
     """
+    with np.errstate(over="ignore", invalid="ignore"):
+        return _bound_at(table, tasks, plan)
+
+
+def _bound_at(table: Table, tasks: Sequence[Task], plan: Plan) -> Recomputed | None:
     prices_by_name = {name: max(0.0, price) for name, price in plan.certificate.duals}
-    levels = {name: price for name, price in prices_by_name.items() if name.startswith("level:")}
     least = table.problem.policy is Policy.MAX_MIN
-    scale = sum(levels.values()) if least else 1.0
-    if scale <= 0.0:
-        return None
     prices, fixed, known = _prices(table, prices_by_name)
     choices, best = [], []
+    scale = 0.0 if least else 1.0
     for task in tasks:
         own = table.choices(task, _rate_kept(task, plan))
         if own is None or (own.must and not len(own.values)):
             return None
         if least:
-            own = replace(own, values=own.normalised * levels.get(f"level:{task.id}", 0.0))
+            level = prices_by_name.get(f"level:{task.id}", 0.0) if len(own.values) else 0.0
+            own = replace(own, values=own.normalised * level)
+            scale += level
         reduced = own.values - own.uses @ prices
         most = float(reduced.max()) if len(reduced) else 0.0
         choices.append(own)
         best.append(most if own.must else max(0.0, most))
+    if scale <= 0.0:
+        return None
     bound = float(table.limits @ prices + fixed + sum(best)) / scale
     bound += _SAFETY * max(1.0, abs(bound))
+    if not isfinite(bound):
+        return None
     whole = not any(price for name, price in prices_by_name.items() if name not in known)
     return Recomputed(bound, whole, tuple(choices), prices, np.array(best))
 

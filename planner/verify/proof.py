@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 
 from libra_plan.planner.plan import Plan, RunningTask, Status
 from libra_plan.planner.problem import LEAST_KEPT, Policy, Problem, Task
@@ -193,6 +194,13 @@ def _bound(plan: Plan) -> Found:
     proof = plan.certificate
     where = "certificate"
     slack = LOOSE * abs(proof.objective) + 1e-12
+    numbers = [proof.objective, proof.bound, proof.gap, *(value for _, value in proof.bounds)]
+    if not all(map(isfinite, numbers)):
+        yield Violation("bound", f"says {numbers}, not all of which are finite", where)
+        return
+    for name, price in proof.duals:
+        if not isfinite(price):
+            yield Violation("duals", f"says that {name} has the price {price}", where)
     if not proof.bound >= proof.objective - slack:
         yield Violation("bound", f"bound {proof.bound} is below objective {proof.objective}", where)
     if proof.bounds and not close(proof.bound, min(value for _, value in proof.bounds), LOOSE):

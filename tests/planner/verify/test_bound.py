@@ -172,3 +172,47 @@ def test_bounds_within_a_budget_are_recomputed() -> None:
     without = check_plan(problem, solved(24, 4)[1]).proof.bound
     assert without is not None
     assert verdict.proof.bound < 0.9 * without
+
+
+@pytest.mark.parametrize("price", [np.inf, -np.inf, np.nan, 1e308])
+def test_prices_that_are_no_numbers_prove_nothing(price: float) -> None:
+    """At an infinite price every way loses too much to be looked at: no proof that none is better."""
+    tried = 0
+    for seed in (13, 15, 19, 39):
+        problem = random_problem(seed)
+        best = solve_problem(problem, EXACT).require_plan()
+        worse = solve_problem(problem, EXACT, other_than=best).require_plan()
+        worth = sum(problem.task_of[each.task].weight * each.normalised for each in worse.running)
+        assert worth < 0.99 * best.certificate.objective
+        duals = tuple((f"gpus:{name}:1", price) for name in problem.cluster.gpu_classes)
+        claims = replace(_told(worse, worth, worth), bounds=(("cp-sat", worth),), duals=duals)
+        verdict = check_plan(problem, replace(worse, certificate=claims))
+        assert not verdict.proof.proven
+        tried += verdict.violations != ()
+    assert tried == 4 or np.isfinite(price)
+
+
+@pytest.mark.parametrize("infinite", [{"bound": np.inf}, {"gap": np.inf}, {"bounds": (("lp", np.inf),)}])
+def test_a_certificate_of_numbers_that_are_not_finite_is_refused(infinite: dict[str, object]) -> None:
+    """No gap can be told of an infinite bound."""
+    problem, plan = solved(8, 2)
+    claims = replace(plan.certificate, status=Status.FEASIBLE, **{"bounds": (), **infinite})
+    assert {each.code for each in violations_of(problem, replace(plan, certificate=claims))} == {"bound"}
+
+
+@pytest.mark.parametrize("name", ["level:nobody", "level:unable"])
+def test_levels_of_tasks_that_do_not_count_prove_nothing(name: str) -> None:
+    """Weight on a task that is not there, or cannot run, would make the mean as small as one likes."""
+    problem = random_problem(28, Policy.MAX_MIN)
+    unable = replace(problem.tasks[0], id="unable", roles=(Role("r", "rollout"),))
+    problem = replace(problem, tasks=(*problem.tasks, unable))
+    best = solve_problem(problem, EXACT).require_plan()
+    worse = solve_problem(problem, EXACT, other_than=best).require_plan()
+    least = min(each.normalised for each in worse.running)
+    assert len(worse.queued) == 1
+    assert least < 0.99 * best.certificate.objective
+    duals = (*best.certificate.duals, (name, 1e6))
+    claims = replace(_told(worse, least, least), bounds=(("cp-sat", least),), duals=duals)
+    verdict = check_plan(problem, replace(worse, certificate=claims))
+    assert not verdict.proof.proven
+    assert verdict.proof.bound is None or verdict.proof.bound >= best.certificate.objective * (1 - 1e-6)
