@@ -1,1 +1,1 @@
-"""The re-plan loop: look at what runs, decide whether a change pays, and remember why."""
+"""The re-plan loop: observe what runs, decide whether a change pays, and record why."""

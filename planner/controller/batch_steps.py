@@ -58,7 +58,7 @@ def steps_in_effect(folder: Path) -> tuple[BatchStep, ...]:
 
 
 def keep_steps(folder: Path, taken: Iterable[BatchStep]) -> None:
-    """Put steps that were decided beside those in effect, where training loops can read them."""
+    """Add the decided steps to the file of steps in effect, which training loops read."""
     steps = {(step.task, step.role, step.setting): step for step in steps_in_effect(folder)}
     for step in taken:
         key = (step.task, step.role, step.setting)
@@ -112,7 +112,7 @@ def proposed_steps(
         groups = [role.share_group for role in held.roles]
         for role in spec.roles:
             placed = next((each for each in held.roles if each.role == role.id), None)
-            if placed is None or groups.count(placed.share_group) > 1:  # others take turns there
+            if placed is None or groups.count(placed.share_group) > 1:  # shared in turns
                 continue
             least = [available_mib.get(gpu) for gpus in placed.replicas for gpu in gpus]
             known = [mib for mib in least if mib is not None]
@@ -166,7 +166,7 @@ def _need_mib(problem: Problem, task: str, placed: IncumbentRole) -> float:
 
 
 def _saved_share(now: Problem, larger: Problem, held: IncumbentTask, trust: TrustPolicy) -> float:
-    """Return the share of a step that is saved at least: less what the models do not have in common."""
+    """Return the least share of a step that is saved, given the errors that the estimates do not share."""
     times = []
     for problem in (now, larger):
         configurations = held_configurations(problem, problem.task_of[held.task], held)
@@ -178,7 +178,7 @@ def _saved_share(now: Problem, larger: Problem, held: IncumbentTask, trust: Trus
 
 
 def step_batches(snapshot: Snapshot) -> RungResult:
-    """Step batch settings that fit and save enough, on enough looks in a row; GPUs stay as they are."""
+    """Step batch settings that fit and save enough on enough looks in a row; no GPUs move."""
     rule, before = snapshot.policy.rule, snapshot.state.batches
     runs = {(held.task, role.role) for held in snapshot.problem.running for role in held.roles}
     steps = {

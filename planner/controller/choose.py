@@ -55,7 +55,7 @@ Chosen = Mapping[int, int]
 
 @dataclass(frozen=True)
 class Proposal:
-    """A choice, its charged value, what no choice can exceed, and the prices that prove that."""
+    """A choice, its charged value, the bound on every choice, and the prices that prove the bound."""
 
     chosen: Chosen
     value: float
@@ -132,7 +132,7 @@ def action_of(gpus_before: int, gpus_after: int) -> str:
 
 
 def actions(table: ConfigurationValues, chosen: Chosen) -> dict[int, str]:
-    """Return what becomes of each task that does not stay as it is."""
+    """Return the action for each task that changes."""
     now, found = kept_choice(table), {}
     for t, task in enumerate(table.tasks):
         new = chosen.get(t)
@@ -193,9 +193,9 @@ def form_of(configuration: Configuration) -> str:
 def place_choice(
     table: ConfigurationValues, chosen: Chosen, prices: Floats, waits: Mapping[str, QueuedTask]
 ) -> Plan | None:
-    """Place a choice on GPUs and prove what it is worth; None when its blocks cannot be placed.
+    """Place a choice on GPUs and prove its objective; None when its blocks cannot be placed.
 
-    `waits` are the known reasons of tasks that do not run; others wait because the rest is worth more.
+    `waits` are the known reasons of tasks that do not run; others wait because running tasks gain more.
     """
     order = sorted(chosen)
     tasks = [table.tasks[t].priced.candidates([chosen[t]]) for t in order]
@@ -232,7 +232,7 @@ def _outbid(task: TaskValues) -> QueuedTask:
 
 
 def certificate(table: ConfigurationValues, running: Sequence[RunningTask], prices: Floats) -> Certificate:
-    """Prove a plan: its objective, and what no plan of this problem exceeds at these prices."""
+    """Return the certificate of a plan: its objective, and the bound on every plan at these prices."""
     problem = table.problem
     priced = {task.id: task.priced for task in table.tasks}
     runs = {held.task for held in problem.running}
@@ -259,7 +259,7 @@ def certificate(table: ConfigurationValues, running: Sequence[RunningTask], pric
 
 
 def _less_switch(task: TaskValues) -> Floats:
-    """Return every configuration's worth as the problem has it: less the switch, with no threshold."""
+    """Return every configuration's value as the problem states it: less the switch, without a threshold."""
     share = np.full(len(task.worth), max(LEAST_KEPT, task.priced.stay))
     share[task.moved :] = 1.0
     return np.asarray(task.worth * share)

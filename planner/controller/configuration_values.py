@@ -1,11 +1,11 @@
-"""All configurations of all tasks as arrays: what they take, what they are worth, how far that may be off.
+"""All configurations of all tasks as arrays: their GPUs, their values, and the errors of the values.
 
 A configuration that changes a running task, or starts one, is charged before it is compared:
 
     worth · (1 − switch_s ÷ horizon_s − confidence · error − least gain)
 
-A choice that is worth more than keeping everything as it is has therefore paid, task by task, for its
-switches, for what the models may be wrong by and for the least gain that the policy asks.
+A choice with a higher value than keeping everything has therefore paid, task by task, for its switches,
+for the errors of the models and for the least gain that the policy demands.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class TaskValues:
 
     @property
     def moved(self) -> int:
-        """Return the number of configurations that are no kept placements; they come first."""
+        """Return the number of configurations that move the task; they come first."""
         return len(self.worth) - self.held
 
     @property
@@ -75,7 +75,7 @@ class TaskValues:
         return self.moved + int(np.argmax(self.worth[self.moved :])) if self.held else None
 
     def configuration(self, number: int) -> Configuration:
-        """Build a configuration."""
+        """Build the configuration with this number."""
         at = number - len(self.priced.table)
         return self.priced.held[at].configuration if at >= 0 else self.priced.table.configuration(number)
 
@@ -114,7 +114,7 @@ class ValueCache:
 
 
 def configuration_values(problem: Problem) -> ConfigurationValues:
-    """Value every configuration of every task."""
+    """Compute the value of every configuration of every task."""
     priced = priced_tasks(problem, problem)
     master = master_of_priced(priced, problem.cluster)
     taken = {
@@ -151,7 +151,7 @@ def _model_error(task: TaskValues, number: int) -> float:
 
 
 def observed_errors(task: TaskValues, errors: RateErrors) -> Floats:
-    """Return what observations leave open of each configuration: its forms' errors, by share of the step."""
+    """Return the standard error of each configuration after observations, weighted by share of the step."""
     found = np.zeros(len(task.worth))
     roles = {role.id: errors.get((task.id, role.id), {}) for role in task.priced.task.gpu_roles}
     if not any(roles.values()):
@@ -170,7 +170,7 @@ def observed_errors(task: TaskValues, errors: RateErrors) -> Floats:
 def charged(
     task: TaskValues, problem: Problem, policy: ReplanPolicy, errors: RateErrors, *, thresholds: bool = True
 ) -> tuple[Floats, Floats]:
-    """Return the charged worth of every configuration, and the relative error that it was charged with.
+    """Return the charged value of every configuration, and the relative error that it was charged with.
 
     Without `thresholds` only the switch is charged. A placement that is kept is charged nothing.
     """
@@ -194,11 +194,11 @@ def value_bound(table: ConfigurationValues, values: Sequence[Floats], prices: Fl
 
 
 def prices_of(table: ConfigurationValues, known: Mapping[str, float]) -> Floats:
-    """Put remembered prices in the order of the constraints; one that is new costs nothing."""
+    """Return remembered prices in the order of the constraints; 0 for new constraints."""
     return np.array([max(0.0, known.get(name, 0.0)) for name in table.master.names])
 
 
 def is_plain_sum(problem: Problem) -> bool:
-    """Whether the sum of worths is all that counts, so that configurations can be priced one by one."""
+    """Whether the objective is a plain sum over tasks, so that configurations can be priced one by one."""
     asked = any(task.deadline or task.min_steps_per_s or task.latency_first for task in problem.tasks)
     return problem.policy is Policy.THROUGHPUT and problem.budget_per_hour is None and not asked

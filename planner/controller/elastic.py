@@ -1,9 +1,9 @@
-"""GPUs that may serve training or rollout of one task: how many, and when one replica changes over.
+"""GPUs that can serve training or rollout of one task: how many, and when one replica changes over.
 
 Only whole replicas change over, on GPUs of one node, and only where both roles have pools of their own: one
-unit a look, at the end of a step (A090), and only if what is left would not ask for the way back. Where the
-framework can add a replica, one joins on GPUs that nobody holds as soon as steps get shorter by it: nobody
-will want these GPUs back, so no dead band is needed.
+unit per look, at the end of a step (A090), and only if the new split would not call for the opposite change.
+Where the framework can add a replica, one joins on free GPUs as soon as that shortens the step: no other
+task wants these GPUs back, so no dead band is needed.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class _Pair:
         return (training, rollout) if allowed else None
 
     def configuration(self, split: Split, bound: str = "value") -> Configuration | None:
-        """Build the configuration of a split, the roles apart as now, the rollout's time at a bound."""
+        """Build the configuration of a split with separate roles, with the rollout's time at a bound."""
         wanted = {self.training.role: split[0], self.rollout.role: split[1]}
         roles = []
         for role in self.task.roles:
@@ -155,7 +155,7 @@ class _Pair:
 
 
 def elastic_pools(problem: Problem, held: IncumbentTask, spec: ElasticTask) -> ElasticPools | None:
-    """Size core and elastic pools: GPUs that every rollout time within its bounds splits alike are core."""
+    """Return core and elastic pools; core GPUs have the same role at every rollout time within its bounds."""
     pair = _Pair.of(problem, held, spec)
     if pair is None:
         return None
@@ -240,7 +240,7 @@ def _changed_over(pair: _Pair, to_training: bool) -> dict[str, Replicas] | None:
 
 
 def _joining(pair: _Pair) -> _Shift | None:
-    """Return the replica that should join on GPUs that nobody holds; None when steps get no shorter by it.
+    """Return the replica that should join on free GPUs; None when that would not shorten the step.
 
     GPUs of a team with a quota are left to the solver, which knows what else the team runs.
     """
@@ -287,7 +287,7 @@ def _free_gpus(pair: _Pair, role: IncumbentRole) -> tuple[GpuId, ...] | None:
 
 
 def shift_elastic(snapshot: Snapshot) -> RungResult:
-    """Let one replica of one elastic task change over or join, when it pays on enough looks in a row."""
+    """Change over or add one replica of one elastic task, if it pays on enough looks in a row."""
     policy, problem = snapshot.policy, snapshot.problem
     loads = {(each.task, each.role): each for each in (snapshot.observed.loads if snapshot.observed else ())}
     others = tuple(each for each in snapshot.state.batches if each.direction.startswith("batch:"))
@@ -318,7 +318,7 @@ def _just_changed(snapshot: Snapshot, task: str) -> bool:
 
 
 def _decided(snapshot: Snapshot, shift: _Shift, net: float, others: tuple[Pending, ...]) -> RungResult:
-    """Put the shifted placement into the plan, charged with its own cheap switch."""
+    """Decide for the shifted placement, charged with the cost of the shift."""
     tasks = (
         replace(t, restart_s=shift.switch_s) if t.id == shift.task else t for t in snapshot.problem.tasks
     )
@@ -331,7 +331,9 @@ def _decided(snapshot: Snapshot, shift: _Shift, net: float, others: tuple[Pendin
     running = [_shifted(each, shift) if each.task == shift.task else each for each in now.running]
     plan = Plan(tuple(running), now.queued, certificate(table, running, prices))
     if shift.direction.startswith("join") and violations_of(problem, plan):
-        return RungResult(None, counted=others)  # its node has no cores or memory left: for the solver
+        return RungResult(
+            None, counted=others
+        )  # its node has no cores or memory left: the solver must place it
     require_verified(problem, plan)
     gpus = len(next(each for each in running if each.task == shift.task).gpus)
     worth, move = _move(snapshot, shift, gpus)
@@ -352,7 +354,7 @@ def _decided(snapshot: Snapshot, shift: _Shift, net: float, others: tuple[Pendin
 
 
 def _shifted(task: RunningTask, shift: _Shift) -> RunningTask:
-    """Let a task run in its shifted configuration."""
+    """Return the running task in its shifted configuration."""
     faster = task.configuration.step_time_s.value / shift.configuration.step_time_s.value
     return replace(
         task,
@@ -364,7 +366,7 @@ def _shifted(task: RunningTask, shift: _Shift) -> RunningTask:
 
 
 def _move(snapshot: Snapshot, shift: _Shift, gpus: int) -> tuple[float, Move]:
-    """Return the task's worth as it is, and what the shift to so many GPUs brings and costs."""
+    """Return the task's present value, and the gain and cost of the shift to this number of GPUs."""
     task = next(each for each in snapshot.table.tasks if each.id == shift.task)
     worth = 0.0 if task.kept is None else float(task.worth[task.kept])
     factor = shift.before_s / shift.after_s
@@ -376,7 +378,7 @@ def _move(snapshot: Snapshot, shift: _Shift, gpus: int) -> tuple[float, Move]:
 
 
 def _pool_notes(snapshot: Snapshot, task: str) -> tuple[str, ...]:
-    """Return how many GPUs of the task are core and how many elastic, where that can be told."""
+    """Return how many GPUs of the task are core and how many elastic, where known."""
     held = next(each for each in snapshot.problem.running if each.task == task)
     pools = elastic_pools(snapshot.problem, held, snapshot.policy.elastic.tasks[task])
     if pools is None:

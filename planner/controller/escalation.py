@@ -1,6 +1,6 @@
 """The rungs that place tasks: what is urgent, roles within their task's GPUs, tasks.
 
-Each rung gives a `RungResult`: its decision, or what it counted on the way to none.
+Each rung returns a `RungResult`: its decision, or None with what it counted.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _by_name(snapshot: Snapshot, found: Proposal) -> tuple[tuple[str, float], ..
 
 
 def require_verified(problem: Problem, plan: Plan) -> None:
-    """Let the verifier, which shares no code with the search, check a plan before it is decided for."""
+    """Check a plan with the verifier, which shares no code with the search, before it is adopted."""
     violations = violations_of(problem, plan)
     if violations:
         listed = "; ".join(str(each) for each in violations[:5])
@@ -113,7 +113,7 @@ def change(
     considered: tuple[Considered, ...] = (),
     orders: tuple[str, ...] = (),
 ) -> RungResult:
-    """Decide for a plan that answers `problem` (None: the snapshot's), once the verifier has passed it."""
+    """Decide for a plan of `problem` (None: the snapshot's), once the verifier has accepted it."""
     require_verified(problem or snapshot.problem, plan)
     decision = Decision(
         rung,
@@ -186,7 +186,7 @@ def _known_prices(snapshot: Snapshot) -> Floats | None:
 def _with_more_room(
     snapshot: Snapshot, free: frozenset[int], values: Sequence[Floats], found: Proposal
 ) -> Proposal:
-    """Let others make room for broken tasks that found no place: within caps, stays and checkpoints."""
+    """Move other tasks for broken tasks that do not fit: within caps, stays and checkpoints."""
     table, policy = snapshot.table, snapshot.policy
     if all(t in found.chosen for t in free if table.tasks[t].broken):
         return found
@@ -283,7 +283,7 @@ def _beyond_own_gpus(snapshot: Snapshot) -> dict[int, frozenset[int]]:
 def _ripened(
     snapshot: Snapshot, rung: Rung, found: Proposal, considered: tuple[Considered, ...], first: Proposal
 ) -> RungResult:
-    """Leave out what has not been asked for often enough, then what is beyond the caps.
+    """Remove changes that were not proposed often enough, then those beyond the caps.
 
     The prices of the `first` search are remembered when nothing changes.
     """
@@ -334,7 +334,7 @@ def _ripened(
 
 
 def _unripe(snapshot: Snapshot, asked: Mapping[int, str], pending: tuple[Pending, ...]) -> frozenset[int]:
-    """Return the tasks not asked for often enough; none where an urgent task would start."""
+    """Return the tasks whose changes were not proposed often enough; none if an urgent task would start."""
     names = {t: snapshot.table.tasks[t].id for t in asked}
     if snapshot.urgent_waiting & {names[t] for t, action in asked.items() if action == "start"}:
         return frozenset()
@@ -343,14 +343,14 @@ def _unripe(snapshot: Snapshot, asked: Mapping[int, str], pending: tuple[Pending
 
 
 def _others(snapshot: Snapshot, asked: Mapping[int, str]) -> frozenset[int]:
-    """Return the tasks nobody asked to change: leaving some out must not bring in new ones."""
+    """Return the tasks without a proposed change: removing some changes must not add new ones."""
     return frozenset(range(len(snapshot.table.tasks))) - frozenset(asked)
 
 
 def _within_caps(
     snapshot: Snapshot, found: Proposal, frozen: frozenset[int]
 ) -> tuple[Proposal, Comparison] | None:
-    """Leave out the changes that bring least until the rest is within the caps; None when none is left."""
+    """Remove the changes with the least gain until the rest is within the caps; None when none is left."""
     caps, numbers = snapshot.policy.caps, {task.id: t for t, task in enumerate(snapshot.table.tasks)}
     for _ in range(CAP_ROUNDS):
         comparison = snapshot.compare(found.chosen)
@@ -368,10 +368,10 @@ def _within_caps(
 
 
 def _way_back(snapshot: Snapshot, found: Proposal) -> list[str]:
-    """Return the tasks that would go back at once, were the change made and all clocks run out.
+    """Return the tasks that would change back at once if the change were made and no task had to stay.
 
-    Values are charged against what is kept then: a configuration is worth going back to only if it beats
-    the new one by switch, error and threshold.
+    Values are charged against the new plan: a task changes back only if that pays for switch, error and
+    threshold.
     """
     rule, now = snapshot.policy.rule, kept_choice(snapshot.table)
     before = after = 0.0

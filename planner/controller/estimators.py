@@ -52,7 +52,7 @@ def updated(
     observed: Iterable[ObservedTime],
     trust: TrustPolicy,
 ) -> tuple[RateEstimate, ...]:
-    """Take in observed times; those of what the problem does not offer are left out."""
+    """Update the estimates with observed times; times of options that the problem lacks are ignored."""
     known = {(e.task, e.role, e.gpu_class, e.form): e for e in estimates}
     held = {(task.task, role.role): role for task in problem.running for role in task.roles}
     roles = {(task.id, role.id): role for task in problem.tasks for role in task.gpu_roles}
@@ -63,7 +63,7 @@ def updated(
             continue
         gpu_class, form, seconds = predicted
         name = (*key, gpu_class, form)
-        # at first the models' word counts as much as one look
+        # at first the models' estimate counts as much as one look
         before = known.get(name) or RateEstimate(*name, level=0.0, looks=1.0, variance=trust.noise**2)
         known[name] = _averaged(before, math.log(each.seconds / seconds), trust)
     return tuple(known[name] for name in sorted(known) if name[0] in problem.task_of)
@@ -108,7 +108,7 @@ def _averaged(before: RateEstimate, value: float, trust: TrustPolicy) -> RateEst
 
 
 def corrected(problem: Problem, estimates: Iterable[RateEstimate]) -> Problem:
-    """Scale every option by what was observed of it, or else of its role; bounds scale along."""
+    """Scale every option, and its bounds, by the observed rate of the option or else of its role."""
     levels: dict[tuple[str, str], dict[tuple[str, str], float]] = {}
     for each in estimates:
         levels.setdefault((each.task, each.role), {})[each.gpu_class, each.form] = each.level
@@ -139,7 +139,7 @@ def _scaled(role: Role, forms: Mapping[tuple[str, str], float]) -> Role:
 def rate_errors(estimates: Iterable[RateEstimate]) -> RateErrors:
     """Return the standard error of each form that was observed on its own.
 
-    What was observed of a role as a whole moves all of its forms alike, and so no comparison of them.
+    Observations of a role as a whole scale all of its forms alike, so they do not affect comparisons.
     """
     found: dict[tuple[str, str], dict[tuple[str, str], float]] = {}
     for each in estimates:

@@ -1,4 +1,4 @@
-"""What happened since the last look: what telemetry reports, and what came and went."""
+"""Events since the last look: those that telemetry reports, and tasks and GPUs that came or left."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def quota_key(problem: Problem) -> str:
 def events_since(
     problem: Problem, state: LoopState, reported: Iterable[Event], paused: frozenset[str]
 ) -> tuple[Event, ...]:
-    """List the reported events and those that follow from the last look's tasks, GPUs and quotas.
+    """List the reported events, and those found by comparing tasks, GPUs and quotas with the last look.
 
-    At the first look everything is new, and nothing has happened but what telemetry reports.
+    At the first look only the events that telemetry reports count.
     """
     found = list(reported)
     runs = {held.task for held in problem.running}
@@ -74,7 +74,7 @@ def urgent_tasks(problem: Problem, events: Iterable[Event]) -> frozenset[str]:
 
 
 def told(event: Event) -> str:
-    """Return an event in words."""
+    """Return an event as a sentence."""
     what = event.task or event.node or ("" if event.gpu is None else str(event.gpu))
     detail = f" ({event.detail})" if event.detail else ""
     return f"{event.kind.value} {what}{detail}".strip()
@@ -83,8 +83,8 @@ def told(event: Event) -> str:
 def lost_gpus(problem: Problem, state: LoopState, reported: Iterable[Event]) -> dict[GpuId, str]:
     """Return the GPUs that telemetry reported as lost, and why, until it or the inventory says otherwise.
 
-    A GPU that was off the bus does not come back because nobody mentions it any more. It comes back once
-    the inventory has left it out for a time, or an event says that it returned (A029).
+    A GPU that was off the bus does not return just because reports of it stop. It returns when the inventory
+    lists it again after leaving it out, or when an event says so (A029).
     """
     lost = dict(state.lost)
     for event in reported:
@@ -99,7 +99,7 @@ def lost_gpus(problem: Problem, state: LoopState, reported: Iterable[Event]) -> 
 
 
 def without_gpus(problem: Problem, lost: Mapping[GpuId, str]) -> Problem:
-    """Take lost GPUs out of the cluster."""
+    """Return the cluster without lost GPUs."""
     if not lost:
         return problem
     cluster = problem.cluster

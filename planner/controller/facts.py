@@ -1,4 +1,4 @@
-"""What a look decides from: the workload as users want it now, priced, and what telemetry says of it."""
+"""Read what a look decides from: the workload with users' requests, priced, and its telemetry."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _TAIL_BYTES = 8 * 2**20
 
 @dataclass(frozen=True)
 class Sources:
-    """What a look reads: the profiles, the cluster, the folder of the running plan, its telemetry.
+    """The sources of a look: the profiles, the cluster, the folder of the running plan, its telemetry.
 
     `telemetry` are recordings of counters, `monitor` is one of `libra-plan monitor`, `observations` a file
     of them. Folders of checkpoints are named relative to `working_folder`. The last `window_s` seconds of
@@ -100,7 +100,7 @@ def read_facts(
     requests: tuple[TaskRequest, ...],
     state: LoopState,
 ) -> tuple[LoopInputs, WorkloadFile]:
-    """Price the workload as users want it now, and read what telemetry says of the plan that runs."""
+    """Price the workload with users' requests, and read the telemetry of the running plan."""
     folder, settings = load(sources.profiles), sources.settings
     workload = folder.workload
     if workload is not None:
@@ -140,7 +140,7 @@ def read_facts(
 
 
 def _of_wanted(problem: Problem) -> Problem:
-    """Leave out what still runs of tasks that nobody wants any more: the next plan stops them."""
+    """Drop running tasks that were removed: the next plan stops them."""
     running = tuple(held for held in problem.running if held.task in problem.task_of)
     return replace(problem, running=running)
 
@@ -154,7 +154,7 @@ def _with_proposed_steps(
     corrections: Path,
     policy: ReplanPolicy,
 ) -> Observations:
-    """Add larger micro-batches that fit beside what the monitor sees others hold on each GPU.
+    """Add larger micro-batches that fit beside the memory of others that the monitor sees on each GPU.
 
     What the file of observations proposes for a role counts before them.
     """

@@ -1,4 +1,4 @@
-"""What a look may not touch: tasks that must stay for now, and configurations that are not safe."""
+"""Find what a look must not change: tasks that must stay for now, and unsafe configurations."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class HoldReason:
-    """Why a task stays as it is: a code, a sentence, and what would have to be done first."""
+    """Why a task stays as it is: a code, a sentence, and what must be done first."""
 
     code: str
     why: str
@@ -74,7 +74,7 @@ def unsafe_to_stop(task: Task, observed: Observations | None, safety: SafetyPoli
 
 
 def is_imbalanced(load: RoleLoad) -> bool:
-    """Whether one GPU works for the whole role: GPUs that are added would rest as well (A038)."""
+    """Whether one GPU does the work of the whole role, so that added GPUs would idle, too (A038)."""
     if len(load.gpus_busy) < 2:
         return False
     *others, most = sorted(load.gpus_busy)
@@ -122,7 +122,7 @@ def _with_other_ranks(problem: Problem, task: TaskValues) -> set[int]:
 def without_oom_forms(
     problem: Problem, state: LoopState, observed: Observations | None, policy: ReplanPolicy
 ) -> tuple[Problem, tuple[TaskClock, ...]]:
-    """Leave out the forms that memory ran out in, and those planned with as much, for a time.
+    """Remove, for a time, the forms that ran out of memory, and those planned with as much memory.
 
     Returns the problem and the clocks of the tasks. A form that is left out cannot be kept either, so
     its task is placed anew at once.
@@ -154,7 +154,7 @@ def _noted(problem: Problem, clock: TaskClock, loop_s: float) -> TaskClock:
 
 
 def _smaller(task: Task, limits_mib: Mapping[str, float]) -> Task:
-    """Leave the role that needs most memory only forms that need clearly less than ran out."""
+    """Keep, for the role that needs most memory, only forms that need clearly less than what ran out."""
     worst = max(limits_mib, key=lambda role: limits_mib[role])
 
     def below(role: Role) -> Role:

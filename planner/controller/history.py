@@ -1,4 +1,4 @@
-"""What the loop decided and why, and what it would decide: looks listed, explained and derived again."""
+"""List, explain and replay the recorded looks of the loop."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Explained", "Replayed", "Replays", "derive_again", "explain_look", "
 
 @dataclass(frozen=True)
 class Explained:
-    """A look with its decision and what came of it."""
+    """A look with its decision and its outcome."""
 
     look: LookRow
     decision: Decision
@@ -39,14 +39,14 @@ class Replayed:
 
 @dataclass(frozen=True)
 class Replays:
-    """All looks derived again, and those passed over before the first of which the state was kept."""
+    """All replayed looks, and the skipped ones before the first look with a kept state."""
 
     looks: tuple[Replayed, ...]
     passed_over: tuple[int, ...]
 
     @property
     def otherwise(self) -> tuple[Replayed, ...]:
-        """Return the looks that did not come out as recorded."""
+        """Return the looks whose replay differs from the record."""
         return tuple(each for each in self.looks if not each.same)
 
 

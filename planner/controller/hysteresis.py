@@ -1,4 +1,4 @@
-"""Every threshold of the re-plan loop, and the rules that hold a change back until it has ripened.
+"""Every threshold of the re-plan loop, and the rules by which a change must be proposed repeatedly.
 
 `ReplanPolicy` is the policy file with what users may set (docs/replan.md); the constants above it are what
 they may not. A change must be asked for on enough looks in a row, stay within the caps of one look, and pay
@@ -116,7 +116,7 @@ class StayPolicy(File, frozen=True, kw_only=True):
 
 
 class CapPolicy(File, frozen=True, kw_only=True):
-    """The most one look may change, what is broken aside.
+    """The most that one look may change, apart from broken tasks.
 
     `moved_gpus_share` of the cluster's GPUs (one exchange between two tasks may always be made), and
     `disturbed_tasks` that run and are moved or paused.
@@ -127,7 +127,7 @@ class CapPolicy(File, frozen=True, kw_only=True):
 
 
 class SafetyPolicy(File, frozen=True, kw_only=True):
-    """What is never done.
+    """Safety limits.
 
     A task that trains is not moved or paused without a checkpoint at most `checkpoint_max_age_s` old,
     nor before it has done `least_steps` since it was placed. Telemetry older than `telemetry_max_age_s`,
@@ -174,14 +174,14 @@ class ElasticPolicy(File, frozen=True, kw_only=True):
 
 
 class RetentionPolicy(File, frozen=True, kw_only=True):
-    """How much of the record is kept: the newest `looks`, none older than `days`."""
+    """How many looks the record keeps: the newest `looks`, none older than `days`."""
 
     looks: Count = 20_000
     days: Positive = 90.0
 
 
 class ReplanPolicy(File, frozen=True, kw_only=True):
-    """Everything the loop decides by; what a file leaves out has its default."""
+    """All settings of the loop; keys that a file leaves out have their defaults."""
 
     schema_version: Literal[1] = 1
     every_s: Positive = 60.0
@@ -216,12 +216,12 @@ def read_policy(file: str | Path | None) -> ReplanPolicy:
 
 
 def looks_needed(action: str, rule: RulePolicy) -> int:
-    """Return how many looks in a row must ask for an action."""
+    """Return how many looks in a row must propose an action."""
     return rule.looks_down if action in _LESS else rule.looks_up
 
 
 def count_looks(before: Iterable[Pending], asked: Iterable[tuple[str, str]]) -> tuple[Pending, ...]:
-    """Count one more look for each (task, action) that is asked for again; others begin at one."""
+    """Count one more look for each (task, action) that is proposed again; others begin at one."""
     looks = {(each.task, each.direction): each.looks for each in before}
     return tuple(Pending(task, action, looks.get((task, action), 0) + 1) for task, action in sorted(asked))
 

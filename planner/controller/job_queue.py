@@ -1,6 +1,6 @@
-"""The queue as its users steer it: tasks are added, removed, paused, resumed and weighed.
+"""The job queue: users add, remove, pause, resume and weigh tasks.
 
-A wish is noted in the record; the next look acts on it.
+A request is noted in the record; the next look acts on it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class TaskRequest:
-    """What users asked of a task: `state` is `added`, `removed`, `paused` or `wanted`."""
+    """A user's request for a task: `state` is `added`, `removed`, `paused` or `wanted`."""
 
     id: str
     state: str
@@ -48,7 +48,7 @@ class TaskRequest:
 
 
 def read_requests(store: StateStore) -> tuple[TaskRequest, ...]:
-    """Read what users asked for."""
+    """Read the users' requests."""
     with store.begin() as connection:
         rows = connection.execute(select(s.tasks).order_by(s.tasks.c.id)).all()
     requests = tuple(TaskRequest(*row) for row in rows)
@@ -71,7 +71,7 @@ def paused_tasks(requests: Iterable[TaskRequest]) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class TaskQueue:
-    """What users asked of tasks, and how long queued tasks have waited, seconds."""
+    """The users' requests, and how long queued tasks have waited, seconds."""
 
     asked: tuple[TaskRequest, ...]
     waits_s: dict[str, float]
@@ -117,7 +117,7 @@ def add_tasks(run: str | Path, file: str | Path, *, reason: str = "", state: str
         planned -= {request.id for request in read_requests(store) if request.state == "removed"}
         with store.begin() as connection:
             for spec in specs:
-                if spec.id in planned:  # it would lose against the workload file's without a word
+                if spec.id in planned:  # otherwise the workload file's task would silently replace it
                     raise _there_already(spec.id)
                 _note(connection, spec.id, "add", reason, spec=msgspec.json.encode(spec).decode())
     return [spec.id for spec in specs]
@@ -133,7 +133,7 @@ def change_task(
     reason: str = "",
     state: str | None = None,
 ) -> None:
-    """Ask for a change of one task; the next look acts on it.
+    """Request a change of one task; the next look acts on it.
 
     Parameters
     ----------
@@ -175,7 +175,7 @@ def change_task(
 
 
 def list_tasks(run: str | Path, *, state: str | None = None) -> TaskQueue:
-    """List what users asked of the tasks of a run, and how long queued tasks have waited.
+    """List the users' requests for the tasks of a run, and how long queued tasks have waited.
 
     Parameters
     ----------
@@ -211,7 +211,7 @@ def _there_already(task: str) -> InputError:
 
 
 def _note(connection: Connection, task: str, what: str, reason: str, **given: object) -> None:
-    """Write a request and a line of the log; what is not given stays as it was asked before."""
+    """Write a request and a line of the log; arguments that are None keep the earlier request's values."""
     row = connection.execute(select(s.tasks).where(s.tasks.c.id == task)).first()
     known = None if row is None else TaskRequest(*row)
     if what == "add" and known is not None and known.spec is not None and known.state != "removed":
@@ -241,7 +241,7 @@ def forget_removed(store: StateStore, running: Iterable[str]) -> None:
 def with_requests(
     workload: WorkloadFile, requests: Iterable[TaskRequest], waited_s: Mapping[str, float]
 ) -> WorkloadFile:
-    """Return the workload as users want it now: the file's tasks and those added, without those removed.
+    """Return the workload with users' requests: the file's tasks and those added, without those removed.
 
     `waited_s` is how long tasks have been queued; it adds to their weight where `aging_s` says so.
     """

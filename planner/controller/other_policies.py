@@ -1,6 +1,6 @@
-"""Looks under policies other than the plain sum: the planner's own solve, charged, adopted as a whole.
+"""Decide under policies other than the plain sum: solve with charged moves, and adopt the plan as a whole.
 
-What tiers, quotas or deadlines promise holds for all of a plan, so it is taken or left whole.
+What tiers, quotas or deadlines promise holds for a whole plan only, so no part of it is adopted alone.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PARAMS = SolveParams(deterministic=True, time_limit_s=SOLVE_LIMIT_S)
 
 
 def solved(snapshot: Snapshot) -> RungResult:
-    """Solve with every move charged for switch, error and threshold; adopt a plan that is all ripe."""
+    """Solve with every move charged for switch, error and threshold; adopt a plan proposed often enough."""
     policy, problem = snapshot.policy, _charged(snapshot)
     plan = solve_problem(problem, _PARAMS).plan
     if plan is None:
@@ -70,7 +70,7 @@ def solved(snapshot: Snapshot) -> RungResult:
 
 
 def solved_urgent(snapshot: Snapshot) -> RungResult | None:
-    """Place what must be placed now, the others all but pinned; None when nothing is urgent."""
+    """Place what must be placed now and leave the others, if possible; None when nothing is urgent."""
     if not movable(snapshot):
         return None
     problem = _charged(snapshot, pinned=True)

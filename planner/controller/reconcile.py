@@ -65,7 +65,7 @@ def _escalate(snapshot: Snapshot) -> RungResult:
 
 
 def _concluded(snapshot: Snapshot, result: RungResult) -> Reconciled:
-    """Put what a rung came to into the decision and the next state."""
+    """Return the result of a rung as a decision and the next state."""
     decision, state = result.decision, snapshot.state
     assert decision is not None  # the last rung always decides
     kept = replace(
@@ -86,7 +86,7 @@ def _concluded(snapshot: Snapshot, result: RungResult) -> Reconciled:
 
 
 def _after(state: LoopState, decision: Decision) -> LoopState:
-    """Set the clocks of the tasks that were changed, and count the stays that ended."""
+    """Return the state after a change: clocks of changed tasks restarted, stays that ended counted."""
     now = state.clock.loop_s
     actions = {move.task: move.action for move in decision.moves}
     ended = [task for task, action in actions.items() if action not in ("start", "shift")]

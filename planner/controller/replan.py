@@ -1,9 +1,9 @@
-"""One look with everything around it: what is read before, recorded, and written after.
+"""One look of the loop: read the sources, decide, record the decision, write the plan.
 
     recover ─▶ read manifest, state, facts ─▶ reconcile ─▶ record (one transaction) ─▶ manifest ─▶ settled
 
-Killed anywhere, the folder holds the old manifest or the new one, and the record what was decided; the
-next run finishes what was cut off.
+If the process is killed at any point, the folder holds the old or the new manifest and the record holds the
+decision; the next run finishes what was cut off.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ Facts = Callable[[Manifest, tuple[TaskRequest, ...], LoopState], tuple[LoopInput
 
 @dataclass(frozen=True)
 class Replanned:
-    """What a look did: its number, its decision, what became of it, and the plan's generation after it.
+    """The result of a look: its number, its decision, the outcome, and the plan's generation after it.
 
     `outcome` is `kept`, `dry-run` or `applied`.
     """
@@ -77,7 +77,7 @@ def replan(
     notes: Notes = log_note,
     **asked: Any,
 ) -> Replanned:
-    """Look once at what runs, and write a better plan when a change has paid for itself.
+    """Observe once what runs, and write a better plan when a change pays for itself.
 
     Nothing is started or stopped: `apply` moves what runs to the new manifest.
 
@@ -131,7 +131,7 @@ def replan(
 
 @contextmanager
 def locked(folder: Path, wait_s: float) -> Iterator[None]:
-    """Hold the folder's lock for a look; the kernel gives it back however the run ends (A077)."""
+    """Hold the folder's lock for a look; the kernel releases it however the run ends (A077)."""
     ends = time.monotonic() + wait_s
     while True:
         try:
@@ -153,7 +153,7 @@ def look_at(
     cache: ValueCache,
     notes: Notes,
 ) -> Replanned:
-    """Look once at what the sources tell; the caller holds the folder's lock."""
+    """Read the sources and decide once; the caller holds the folder's lock."""
     store.lead(LEASE_LOOKS * policy.every_s)
     facts = partial(read_facts, sources, policy, notes)
     with writing(sources.run):
@@ -169,7 +169,7 @@ def look(
     cache: ValueCache | None = None,
     notes: Notes = log_note,
 ) -> Replanned:
-    """Look once. The caller holds the folder's lock, or the lease of a shared database."""
+    """Decide once; the caller holds the folder's lock, or the lease of a shared database."""
     recover(folder, store, notes)
     stored = read_current(folder)
     parent = stored.manifest

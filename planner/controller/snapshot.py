@@ -1,4 +1,4 @@
-"""Everything that one look works with, computed once: what is known, what changed, what may change."""
+"""The snapshot that one look decides from: what is known, what changed, what may change."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ __all__ = ["LoopInputs", "Snapshot", "advanced", "take_snapshot"]
 
 @dataclass(frozen=True)
 class LoopInputs:
-    """All that a look decides from, beside the state: equal inputs give equal decisions, bit for bit.
+    """The inputs of a look, besides the state: equal inputs give equal decisions, bit for bit.
 
     `problem` is priced for the middle of the expected stay, its `restart_s` is the 90th percentile of what
     moves cost. `today` is the same priced for now, which observations are compared with (None: `problem`
@@ -66,7 +66,7 @@ class LoopInputs:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What a look knows before it compares anything.
+    """What a look knows before it compares choices.
 
     `state` has the clocks and estimates of this look, `observed` what is fresh and of what runs now, and
     `stale` why nothing is. `charged` and `errors` belong to the configurations in `table`, per task.
@@ -139,7 +139,7 @@ def advanced(clock: Clock, now: Moment, tolerance_s: float) -> tuple[Clock, str 
 
 
 def take_snapshot(inputs: LoopInputs, before: LoopState, clock: Clock, cache: ValueCache) -> Snapshot:
-    """Take in observations and events, correct the problem, and find out what may change."""
+    """Process observations and events, correct the problem, and find out what may change."""
     policy = inputs.policy
     state = replace(before, looks=before.looks + 1, clock=clock)
     known = None if inputs.window is None else _of_placed(inputs.window, state, inputs.now)
@@ -178,7 +178,7 @@ def take_snapshot(inputs: LoopInputs, before: LoopState, clock: Clock, cache: Va
 
 
 def _staleness(observed: Observations | None, inputs: LoopInputs) -> str | None:
-    """Return why observations do not count; None when they are fresh."""
+    """Return why the telemetry is not usable; None when it is fresh."""
     if observed is None:
         return "there is no telemetry"
     safety, age_s = inputs.policy.safety, inputs.now.wall_s - observed.until_s
@@ -190,7 +190,7 @@ def _staleness(observed: Observations | None, inputs: LoopInputs) -> str | None:
 
 
 def _of_placed(observed: Observations, state: LoopState, now: Moment) -> Observations:
-    """Leave out what was observed of tasks before they were placed as they are: it tells of their old form.
+    """Drop observations of tasks from before their present placement: they describe the old form.
 
     A file of observations that nobody writes any more would otherwise count the same memory that ran out,
     and the same steps, for every form that a task is moved to.
@@ -220,7 +220,7 @@ def _clocks(
     for task in sorted(problem.task_of):
         clock = state.clock_for(task)
         if task in runs:
-            # what ran before the loop began was placed who knows when: it has stayed long enough
+            # when earlier tasks were placed is unknown: they have stayed long enough
             long_ago = task in ran and clock.placed_s is None
             since = now if clock.placed_s is None and not long_ago and state.looks > 1 else clock.placed_s
             done = clock.progressed or steps.get(task, 0.0) >= max(policy.safety.least_steps, 1e-9)
@@ -235,7 +235,7 @@ def _clocks(
 def _limits(
     inputs: LoopInputs, state: LoopState, observed: Observations | None, table: ConfigurationValues
 ) -> tuple[dict[int, HoldReason], dict[int, frozenset[int]], tuple[str, ...]]:
-    """Find the tasks that stay as they are, and the configurations that nobody may take."""
+    """Find the tasks that must stay, and the configurations that are not allowed."""
     banned, notes = unsafe_configurations(table, observed, inputs.rigid)
     held: dict[int, HoldReason] = {}
     for t, task in enumerate(table.tasks):

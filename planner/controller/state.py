@@ -1,4 +1,4 @@
-"""What the loop remembers from one look to the next, what a look decides, and both as bytes for the record.
+"""The loop's state between looks, the decision of a look, and both as bytes for the record.
 
 Field names are part of the record: stores of earlier versions are read by them.
 """
@@ -103,7 +103,7 @@ class Stays:
 
 @dataclass(frozen=True)
 class LoopState:
-    """Everything that is remembered. Tuples are sorted, so that equal states are equal bytes.
+    """The loop's whole state. Tuples are sorted, so that equal states are equal bytes.
 
     `tasks` (name and weight) and `gpus` are those of the last look, which show what came and went. `lost`
     are the GPUs that telemetry reported as lost, and why. `prices` are those of the last search, by
@@ -146,7 +146,7 @@ class Rung(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """What becomes of one task: `start`, `pause`, `grow`, `shrink`, `move` or `shift`.
+    """The change of one task: `start`, `pause`, `grow`, `shrink`, `move` or `shift`.
 
     `worth` is what the task brings after less what it brought before, `doubt` what of it the models
     may be wrong by, `cost` what the switch loses: all in weighted fair shares over the horizon.
@@ -165,7 +165,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Considered:
-    """A kind of change that was weighed: its net gain at the lower end, and what became of it."""
+    """A kind of change that was considered: its net gain at the lower end, and the verdict."""
 
     rung: Rung
     net: float
@@ -222,4 +222,4 @@ def read_clocks() -> Moment:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
         boot = ""
-    return Moment(time.time(), boot_clock(), boot)  # noqa: TID251 - the one place where the loop meets a clock
+    return Moment(time.time(), boot_clock(), boot)  # noqa: TID251 - the only place where the loop reads a clock

@@ -96,12 +96,12 @@ class StateStore:
         return StateStore(s.open_engine(where, create=create), where, holder)
 
     def close(self) -> None:
-        """Let go of the database."""
+        """Close the connection to the database."""
         self._engine.dispose()
 
     @contextmanager
     def begin(self) -> Iterator[Connection]:
-        """Open a transaction; damage that shows only now is reported like damage seen at the start."""
+        """Open a transaction; report damage found now like damage found when opening."""
         try:
             with self._engine.begin() as connection:
                 yield connection
@@ -114,7 +114,7 @@ class StateStore:
             raise StateError("the database refused", got=first) from None
 
     def damage(self, what: object) -> StateError:
-        """Return the error that the record cannot be trusted; nothing is written to it."""
+        """Return the error for a damaged record; nothing is written to it."""
         return s.damaged(self._where if isinstance(self._where, Path) else Path("the database"), what)
 
     def _decoded(self, data: bytes, kind: type[ValueT], digest: str | None) -> ValueT:
@@ -133,7 +133,7 @@ class StateStore:
         with self.begin() as connection:
             row = connection.execute(select(s.current.c.digest, s.current.c.data)).first()
             looked = row is None and connection.execute(select(func.max(s.looks.c.id))).scalar()
-        if looked:  # to begin anew without a word would forget lost GPUs, stays and who waits
+        if looked:  # starting silently from a new state would forget lost GPUs, stays and waiting tasks
             raise self.damage(f"{looked} looks and no state after them")
         return LoopState() if row is None else self._decoded(row.data, LoopState, row.digest)
 
@@ -194,7 +194,7 @@ class StateStore:
         return number
 
     def settle(self, number: int, outcome: str) -> None:
-        """Write what became of a pending look."""
+        """Write the outcome of a pending look."""
         with self.begin() as connection:
             connection.execute(update(s.looks).where(s.looks.c.id == number).values(outcome=outcome))
 
@@ -258,7 +258,7 @@ class StateStore:
     # ------------------------------------------------------------ what came of decisions
 
     def note_outcomes(self, number: int, observed_s: Mapping[tuple[str, str], float]) -> None:
-        """Note, for the last look that was applied, what its tasks' roles take at this look, once each."""
+        """Note once, for the last applied look, the stage times of its tasks' roles observed now."""
         applied = [row for row in self.looks(newest=200) if row.outcome == "applied" and row.id < number]
         if not applied or not observed_s:
             return
@@ -285,7 +285,7 @@ class StateStore:
                 connection.execute(insert(s.outcomes), rows)
 
     def outcomes(self, look: int | None = None) -> list[OutcomeRow]:
-        """List what came of one look, or of every look, oldest first."""
+        """List the outcomes of one look, or of every look, oldest first."""
         query = select(s.outcomes).order_by(s.outcomes.c.look)
         if look is not None:
             query = query.where(s.outcomes.c.look == look)
@@ -311,7 +311,7 @@ class StateStore:
                 connection.execute(delete(s.blobs).where(s.blobs.c.digest.not_in(select(keep.c[0]))))
         return int(gone)
 
-    # ------------------------------------------------------------ who leads
+    # ------------------------------------------------------------ lease
 
     def lead(self, for_s: float) -> None:
         """Take or renew the lease for some seconds; LockedError when another planner has it.
@@ -359,7 +359,7 @@ class StateStore:
 
 
 def _keep(connection: Connection, kind: str, data: bytes, digest: str | None = None) -> None:
-    """Put bytes into the store, once."""
+    """Store bytes under their digest, unless they are there already."""
     name = digest or digest_of(data)
     if connection.execute(select(s.blobs.c.digest).where(s.blobs.c.digest == name)).first() is None:
         connection.execute(insert(s.blobs).values(digest=name, kind=kind, data=zlib.compress(data)))
@@ -385,7 +385,7 @@ def open_record(
 
 
 def require_folder(folder: Path) -> None:
-    """Refuse a folder that is not there: a slip of the pen would begin a record in a new one."""
+    """Refuse a folder that does not exist: a misspelt path would begin a record in a new one."""
     if not folder.is_dir():
         raise StateError(
             "there is no plan to look after",

@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 DATABASE = "replan.db"
-_OURS = 0x4C504C4E  # SQLite's application_id: the file says whose it is
+_OURS = 0x4C504C4E  # SQLite's application_id, which identifies our files
 _HEADER = b"SQLite format 3\0"
 
 _ALL = sa.MetaData()
@@ -115,7 +115,7 @@ VERSION = 2  # 1: the record; 2: the queue besides, and what came of decisions
 
 
 def migrate(engine: sa.Engine) -> None:
-    """Bring a store to this version: add the tables that it lacks. A newer one is refused."""
+    """Update a store to this version by adding the tables that it lacks; refuse a newer one."""
     with engine.begin() as connection:
         known = 0
         if sa.inspect(connection).has_table(meta.name):
@@ -181,7 +181,7 @@ def _check_content(engine: sa.Engine, where: Path) -> None:
 
 
 def damaged(where: Path, what: object) -> StateError:
-    """Return the error that a state file cannot be trusted; nothing is written to it."""
+    """Return the error for a damaged state file; nothing is written to it."""
     return StateError(
         "the state is damaged, and was left as it is",
         got=what,
@@ -246,7 +246,7 @@ def _sqlite(path: Path) -> sa.Engine:
 
 
 def _create(path: Path) -> None:
-    """Make a new database beside its place and put it there whole, so that an empty file is never ours."""
+    """Create a new database in a temporary file and move it into place, so that no file is ever half made."""
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_name(f".{path.name}.new")
     with lock_folder(path.parent, ".replan-create.lock"):

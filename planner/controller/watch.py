@@ -1,4 +1,4 @@
-"""The loop of `watch`: when to look, what signals ask for, and what others are told of its health."""
+"""The loop of `watch`: when it looks, how it handles signals, and how it reports its health."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["Health", "Signals", "serve", "watch", "watch_loop"]
 
 
 class Signals:
-    """Hears SIGHUP (read the policy anew), SIGTERM and SIGINT (leave after this look)."""
+    """Handles SIGHUP (read the policy again), SIGTERM and SIGINT (end after this look)."""
 
     def __init__(self) -> None:
         self.reload = False
@@ -51,14 +51,14 @@ class Signals:
         self._woken.set()
 
     def sleep(self, seconds: float) -> None:
-        """Wait, or until a signal comes."""
+        """Wait until the time is over or a signal comes."""
         self._woken.wait(seconds)
         self._woken.clear()
 
 
 @dataclass
 class Health:
-    """What is told to whoever asks: looks by outcome, the last look, and whether looks succeed."""
+    """The health of the loop: looks by outcome, the last look, and whether looks succeed."""
 
     every_s: float = 60.0
     looks: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -70,18 +70,18 @@ class Health:
     generation: int = 0
 
     def took(self, report: Replanned, seconds: float, at_s: float) -> None:
-        """Note a look that went well."""
+        """Record a look that succeeded."""
         key = (report.decision.rung.value, report.outcome)
         self.looks[key] = self.looks.get(key, 0) + 1
         self.last_look, self.last_took_s, self.last_at_s = report.number, seconds, at_s
         self.generation, self.last_failed = report.generation, None
 
     def failed(self, said: str) -> None:
-        """Note a look that did not."""
+        """Record a look that failed."""
         self.failures, self.last_failed = self.failures + 1, said
 
     def healthy(self, now_s: float) -> tuple[bool, str]:
-        """Whether the last look went well and is not overdue, in words too; at first it is well."""
+        """Return whether the last look succeeded and is not overdue, and why; True before any look."""
         if self.last_failed is not None:
             return False, self.last_failed
         most_s = OVERDUE_LOOKS * self.every_s + OVERDUE_S
@@ -104,7 +104,7 @@ def watch(
     notes: Notes = log_note,
     **asked: Any,
 ) -> None:
-    """Look again and again, every `every_s` of the policy, until a signal ends it.
+    """Re-plan every `every_s` seconds of the policy, until a signal ends it.
 
     SIGHUP reads the policy anew; SIGTERM and SIGINT end it after the look. Call it in the main thread.
 
@@ -158,9 +158,9 @@ def watch_loop(
     clock: Callable[[], float] = time.monotonic,
     notes: Notes = log_note,
 ) -> None:
-    """Look every `every_s`; a look that fails for a known reason is told and tried again.
+    """Decide every `every_s`; a look that fails for a known reason is reported and tried again.
 
-    Bad input at the very first look ends the watch: nothing will mend it but its user.
+    Bad input at the very first look ends the watch, since only the user can mend it.
     """
     done = 0
     while not signals.ended:
@@ -189,7 +189,7 @@ def watch_loop(
 
 
 def _reread(read: Callable[[], ReplanPolicy], policy: ReplanPolicy, notes: Notes) -> ReplanPolicy:
-    """Read the policy anew; one that cannot be read leaves the old one in force."""
+    """Read the policy again; the old one stays in force if the new one cannot be read."""
     try:
         fresh = read()
     except InputError as problem:
@@ -201,7 +201,7 @@ def _reread(read: Callable[[], ReplanPolicy], policy: ReplanPolicy, notes: Notes
 
 @contextmanager
 def serve(host: str, port: int, health: Health, notes: Notes = log_note) -> Iterator[int]:
-    """Answer /healthz and /metrics in a thread of its own; gives the port."""
+    """Serve /healthz and /metrics in a thread of its own; return the port."""
     from wsgiref.simple_server import WSGIRequestHandler, make_server
 
     from prometheus_client import CollectorRegistry, make_wsgi_app
@@ -239,7 +239,7 @@ def serve(host: str, port: int, health: Health, notes: Notes = log_note) -> Iter
 
 
 class _Metrics:
-    """Gives the loop's figures at the moment they are asked for."""
+    """Collects the loop's figures whenever they are requested."""
 
     def __init__(self, health: Health) -> None:
         self._health = health

@@ -1,1 +1,1 @@
-"""Move a host from one manifest to the next: journal, order of moves and checkpoints; starts nothing."""
+"""Launch a manifest on a host, and move the host from one manifest to the next."""

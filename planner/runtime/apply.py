@@ -1,4 +1,4 @@
-"""Move what runs on this host to another manifest, or stop it: look, refuse, then supervise.
+"""Move what runs on this host to another manifest, or stop it: check, refuse or supervise.
 
 A dry run is the default. Only processes that carry the mark of this folder's run are ever signalled.
 """
@@ -57,7 +57,7 @@ _DEFAULT = HandOverSettings()
 
 @dataclass(frozen=True)
 class HandOverReport:
-    """What would be done, or what was: `outcome` is None (dry run), `new`, `old`, `stuck` or `left`.
+    """The steps of a hand-over and its result: `outcome` is None (dry run), `new`, `old`, `stuck` or `left`.
 
     `left`: a second signal ended the supervisor; the next one goes on where it was. `ended` are roles
     (`task/role`) of kept tasks that had ended by themselves: no step starts those again. `forecast`
@@ -91,7 +91,7 @@ class HandOverReport:
 
     @property
     def ended_text(self) -> str:
-        """Which roles had ended by themselves, and what starts them again."""
+        """Return which roles had ended by themselves, and how to start them again."""
         return f"{few(self.ended)} {_ENDED}; {START_AGAIN}"
 
 
@@ -190,7 +190,7 @@ def stop(
     """
     folder = Path(folder)
     if not dry_run and not any((folder / name).exists() for name in (r.JOURNAL, LOCK, host.STATE_FILE)):
-        return HandOverReport("", (), "new")  # nothing was ever started there, and nothing is made there
+        return HandOverReport("", (), "new")  # nothing was ever started there, so no folder is made
     with _opened(folder, None, dry_run, settings) as opened:
         if opened.state.open and opened.state.target is None:
             return opened.go_on(back=False)
@@ -208,7 +208,7 @@ def resume(
     dry_run: bool = True,
     settings: HandOverSettings = _DEFAULT,
 ) -> HandOverReport:
-    """Go on with a hand-over that was left unfinished, or call it off.
+    """Continue an unfinished hand-over, or call it off.
 
     Parameters
     ----------
@@ -252,7 +252,7 @@ def resume(
 def _opened(
     where: Path | str, node: str | None, dry_run: bool, settings: HandOverSettings
 ) -> Iterator[_OpenRun]:
-    """Open a run's folder: for looking, or locked and with its journal open for writing."""
+    """Open a run's folder: to read it, or locked and with its journal open for writing."""
     folder = Path(where).absolute()
     with writing(Path(where)):
         if not dry_run and node is not None:
@@ -279,7 +279,7 @@ def _opened(
 
 @dataclass
 class _OpenRun:
-    """A run's folder while somebody looks at it (no journal) or acts."""
+    """A run's folder, opened to read (no journal) or to act."""
 
     folder: Path
     state: RunState
@@ -291,12 +291,12 @@ class _OpenRun:
         return read_kept_manifest(self.folder, digest)
 
     def goal(self, manifest: Manifest | None, node: str) -> Goal:
-        """Take from a manifest what belongs to this node."""
+        """Return the part of a manifest that belongs to this node."""
         agents = () if manifest is None else agents_of(manifest, self.settings.options)
         return Goal.of(manifest, agents, node)
 
     def go(self, target: Manifest | None, here: NodeEntry) -> HandOverReport:
-        """Begin a hand-over and carry it out."""
+        """Start a hand-over and carry it out."""
         settings = self.settings
         before = self.kept(self.state.running)
         old, new = self.goal(before, here.id), self.goal(target, here.id)
@@ -325,7 +325,7 @@ class _OpenRun:
         return self.carry_out(supervisor, target)
 
     def go_on(self, *, back: bool) -> HandOverReport:
-        """Continue an open hand-over, where it was or in the other direction."""
+        """Continue an open hand-over, forwards or backwards."""
         state = self.state
         before, target = self.kept(state.running), self.kept(state.target)
         known = target if target is not None else before
@@ -357,11 +357,11 @@ class _OpenRun:
         return costs.forecasts(steps, target, prices, starts)
 
     def supervisor(self, journal: r.RunJournal, here: NodeEntry, old: Goal, new: Goal) -> Supervisor:
-        """Make the one that acts."""
+        """Make the supervisor."""
         return Supervisor(journal, self.folder, here, old, new, self.settings)
 
     def carry_out(self, supervisor: Supervisor, target: Manifest | None) -> HandOverReport:
-        """Supervise until it is over, and keep what it cost."""
+        """Supervise until the hand-over is finished, and record its costs."""
         with hear_signals(supervisor.interrupt):
             supervisor.run()
         state, steps, node = supervisor.state, supervisor.steps, supervisor.node
@@ -372,7 +372,7 @@ class _OpenRun:
         for store in self.settings.stores(self.folder):
             try:
                 costs.append_costs(store, measured)
-            except OSError as problem:  # the hand-over is over, whether or not there is room for that
+            except OSError as problem:  # the hand-over has succeeded even if its costs cannot be stored
                 self.settings.notes(f"what it cost is not kept in {store}: {problem.strerror or problem}")
         if state.open:
             outcome = "stuck" if state.stuck else "left"

@@ -1,4 +1,4 @@
-"""Ask a task for a checkpoint, and see whether one newer than the order is complete."""
+"""Request a checkpoint from a task, and check whether one newer than the request is complete."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def newest(folder: Path, lifecycle: Lifecycle) -> Complete | None:
 
 
 def write_request(order: Ordered) -> str | None:
-    """Put an order where the task looks for it, and say why that cannot be done; again changes nothing.
+    """Write a request where the task reads it, unless it is there already; return why that failed, if it did.
 
     A program that asks for no request may still save, and a disk that is full may have room later.
     """
@@ -52,17 +52,17 @@ def write_request(order: Ordered) -> str | None:
 
 
 def withdraw(order: Ordered) -> None:
-    """Take an order back, so that the task goes on."""
+    """Withdraw a request, so that the task continues."""
     path = Path(order.folder) / REQUEST
     if path.is_file():  # a folder that cannot be written to refuses even to remove what is not there
         path.unlink(missing_ok=True)
 
 
 def answer_to(order: Ordered, lifecycle: Lifecycle, *, knows_requests: bool) -> Complete | None:
-    """Find the checkpoint that answers an order; None while there is none.
+    """Find the checkpoint that answers a request; None while there is none.
 
     A program that asks for requests answers with the request's id. Any other is taken at the first
-    checkpoint after the newest one there was when the order was given.
+    checkpoint after the newest one at the time of the request.
     """
     found = newest(Path(order.folder), lifecycle)
     if found is None:

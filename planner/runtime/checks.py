@@ -1,4 +1,4 @@
-"""What stands in the way of a hand-over before anything is touched."""
+"""Check that a hand-over is allowed and safe before anything is changed."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def refuse_stale(state: RunState, running: Manifest | None, new: Manifest, *, fi
 
 
 def refuse_elsewhere(state: RunState, here: str, *, force: bool) -> None:
-    """Refuse to act on another host than the one where roles run, for they cannot be seen from here."""
+    """Refuse to act on another host than the one where roles run: they cannot be seen from here."""
     others = {one.host for one in state.processes if one.host not in (None, here)}
     if others and not force:
         raise LaunchError(
@@ -110,7 +110,7 @@ def _elsewhere(
     new = {} if target is None else {task.id: task for task in target.spec.tasks}
     for task in tasks:
         if task not in old:
-            continue  # it only starts: its ranks on other nodes wait for these
+            continue  # the task only starts: its ranks on other nodes wait for those here
         nodes = _nodes(old[task]) | (_nodes(new[task]) if task in new else set())
         others = sorted(nodes - {node})
         if others:

@@ -28,7 +28,7 @@ __all__ = ["StepForecast", "append_costs", "costs_of", "forecasts", "known_price
 def costs_of(
     state: RunState, steps: Iterable[Transition], node: NodeEntry, at: str
 ) -> tuple[SwitchRecord, ...]:
-    """List what each task that these steps moved has cost.
+    """List the costs of the moves of each task.
 
     Times come from the journal, which counts them across supervisors, and are None where the host
     was started again in between.
@@ -142,7 +142,7 @@ def known_prices(
     for store in stores:
         try:
             records += read_switch_costs(store) if store.exists() else []
-        except ProfileError as problem:  # the moves are what counts here, whatever is known of their price
+        except ProfileError as problem:  # recorded moves count even where no price is known
             notes(f"warning: {problem.message}")
     given = [load_switching(path)[0] for path in sorted(shipped_folder().glob("*/switching.yaml"))]
     return switch_prices(records), {each.gpu_class: each.start_s.p90 for each in given}

@@ -34,7 +34,7 @@ class GpuUse(str, Enum):
 
 @dataclass(frozen=True)
 class GpuReport:
-    """What a check found on one GPU; `detail` names the holder, or why nothing is known."""
+    """The result of a check of one GPU; `detail` names the holder, or why nothing is known."""
 
     gpu: str
     state: GpuUse
@@ -64,7 +64,7 @@ def gpus_free(node: str, gpus: tuple[GpuEntry, ...]) -> tuple[GpuReport, ...]:
     try:
         cards = read_cards()
     except InputError as error:
-        why = f"{error.what}: {error.got}"  # its way out is for who plans, not for who launches
+        why = f"{error.what}: {error.got}"  # its advice is for planning, not for launching
         return tuple(GpuReport(f"{node}:{gpu.index}", GpuUse.UNKNOWN, why) for gpu in gpus)
     by_uuid = {card.uuid: card for card in cards}
     by_index = {card.index: card for card in cards}
@@ -102,7 +102,7 @@ def check_gpus_free(
     allow_unknown: bool,
     held: Collection[str] = (),
 ) -> tuple[GpuReport, ...]:
-    """Ask the check about the GPUs to be used; refuse busy ones, and unknown ones unless allowed.
+    """Check the GPUs to be used; refuse busy ones, and unknown ones unless allowed.
 
     Those that we `held` ourselves (`node:index`) may be busy yet.
     """
@@ -129,7 +129,7 @@ def check_gpus_free(
 
 
 def _grouped(reports: Iterable[GpuReport]) -> Iterator[str]:
-    """Write once what is true of several GPUs."""
+    """Group GPUs with the same finding into one line."""
     groups: dict[tuple[GpuUse, str], list[str]] = {}
     for report in reports:
         groups.setdefault((report.state, report.detail), []).append(report.gpu)

@@ -1,4 +1,4 @@
-"""What a launch must know of its host: its node, free GPUs and ports, and what still runs there."""
+"""What a launch checks on its host: its node, free ports, programs, and processes that still run."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ class LaunchState(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
 
 def write_state(folder: Path, state: LaunchState) -> None:
-    """Record a launch, whole or not at all."""
+    """Record a launch atomically."""
     text = json.dumps(msgspec.to_builtins(state), indent=2, ensure_ascii=False, allow_nan=False)
     write_atomically(folder / STATE_FILE, text.encode() + b"\n")
 

@@ -1,4 +1,4 @@
-"""The supervisor's journal: one checksummed JSON line a record, on disk before anything is done about it.
+"""The supervisor's journal: one checksummed JSON line per record, on disk before the action is taken.
 
 The records are all that a supervisor remembers: what it is about to do, and what it has seen.
 """
@@ -71,7 +71,7 @@ class Begun(_Record, frozen=True, tag="begun"):
 
 
 class Back(_Record, frozen=True, tag="back"):
-    """It is called off, or once more: these steps lead from what is now to where it began."""
+    """The hand-over is called off, or continued again: these steps lead from the present state back."""
 
     reason: str
     steps: tuple[Transition, ...]
@@ -89,7 +89,7 @@ class Ordered(_Record, frozen=True, tag="ordered"):
 
 
 class Saved(_Record, frozen=True, tag="saved"):
-    """The checkpoint is complete; a None step: none was to be had, and the user forces the move."""
+    """The checkpoint is complete; if `step` is None there is none, and the user forces the move."""
 
     task: str
     step: int | None
@@ -97,7 +97,7 @@ class Saved(_Record, frozen=True, tag="saved"):
 
 
 class Withdrawn(_Record, frozen=True, tag="withdrawn"):
-    """The request is taken back: the task goes on where it is."""
+    """The request is withdrawn: the task continues where it is."""
 
     task: str
 
@@ -109,7 +109,7 @@ class Stopping(_Record, frozen=True, tag="stopping"):
 
 
 class Killing(_Record, frozen=True, tag="killing"):
-    """What outlived the grace is killed: the user forces the move."""
+    """Processes that outlived the grace period are killed: the user forces the move."""
 
     task: str
 
@@ -156,7 +156,7 @@ class Started(_Record, frozen=True, tag="started"):
 
 
 class Released(_Record, frozen=True, tag="released"):
-    """The process was let go: the role runs."""
+    """The process was released: the role runs."""
 
     start: int
 
@@ -168,7 +168,7 @@ class Never(_Record, frozen=True, tag="never"):
 
 
 class StepFailed(_Record, frozen=True, tag="step-failed"):
-    """A step did not come about within its deadline."""
+    """A step did not succeed within its deadline."""
 
     step: str
     reason: str

@@ -76,7 +76,7 @@ class Survivor:
 
 @dataclass(frozen=True)
 class LaunchReport:
-    """What would be started (dry run), or what was started and how it ended."""
+    """The agents that would be started (dry run), or were started, and how they ended."""
 
     node: str
     agents: tuple[Agent, ...]
@@ -266,7 +266,9 @@ class _ForegroundRun:
 
     def go(self, agents: Sequence[Agent]) -> None:
         """Start the agents and wait for them; when the launch itself fails, tell them all to stop."""
-        host.write_state(self.folder, self.state)  # before the first: what carries the mark is found again
+        host.write_state(
+            self.folder, self.state
+        )  # recorded before the first start, so that marked processes can be found again
         try:
             for agent in agents:
                 self.start(agent)
@@ -342,7 +344,7 @@ class _ForegroundRun:
         if self.signals:
             for task in {running.agent.task for running in self.live}:
                 self._stop(task)
-        if len(self.signals) > 1:  # asked twice, however quickly: all are told to stop, and wait no longer
+        if len(self.signals) > 1:  # a second signal: tell all agents to stop, without waiting
             self.deadlines = {running.agent.task: self.clock() for running in self.live}
 
     def _ended(self, running: _Running) -> None:

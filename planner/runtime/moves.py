@@ -1,4 +1,4 @@
-"""What a hand-over leads to on a node, and what may be done next: pure functions of what is known.
+"""The goal of a hand-over on a node, and the actions allowed next: pure functions of the state.
 
 A task's GPUs count as held until all its processes are proven gone, so growth waits for the shrink.
 """
@@ -76,7 +76,7 @@ class Goal:
 
     @staticmethod
     def of(manifest: Manifest | None, agents: tuple[Agent, ...], node: str) -> Goal:
-        """Take from a manifest what belongs to a node; None wants nothing."""
+        """Return the part of a manifest that belongs to a node; of None, an empty goal."""
         tasks = () if manifest is None else manifest.spec.tasks
         joint = () if manifest is None else manifest.spec.joint or ()
         generations = {task.id: task.generation for task in tasks}
@@ -110,7 +110,7 @@ class Act(str, Enum):
 
 @dataclass(frozen=True)
 class Action:
-    """Something to do now, for one step."""
+    """An action to take now, for one step."""
 
     act: Act
     step: Transition

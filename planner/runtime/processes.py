@@ -1,8 +1,8 @@
 """Start roles that outlive their supervisor, find their processes again, and stop them.
 
-A role is started in two steps: a small process that waits, and, once it is on record, the word to
-become the role. A supervisor that dies in between takes the word with it, and the process ends. So
-no role ever runs that is not on record.
+A role is started in two steps: first a small process that waits, then, once it is on record, the signal to
+become the role. If the supervisor dies in between, the process ends without that signal. So no role ever
+runs that is not on record.
 """
 
 from __future__ import annotations
@@ -75,20 +75,20 @@ _children: dict[tuple[int, float], subprocess.Popen[bytes]] = {}
 
 @dataclass(frozen=True)
 class WaitingProcess:
-    """A process that waits for the word to become a role; pid and start time (s since boot) name it."""
+    """A process that waits for the signal to become a role; pid and start time (s since boot) name it."""
 
     process: subprocess.Popen[bytes]
     start_time: float
 
     @property
     def pid(self) -> int:
-        """Its number, which the role keeps."""
+        """The process id, which the role keeps."""
         return self.process.pid
 
     def release(self) -> None:
-        """Let it become the role."""
+        """Let the process become the role."""
         assert self.process.stdin is not None
-        with suppress(BrokenPipeError):  # it is gone; who waits for it will see
+        with suppress(BrokenPipeError):  # it is gone, which the next wait reports
             self.process.stdin.write(b"g")
             self.process.stdin.flush()
         with suppress(BrokenPipeError):
@@ -136,7 +136,7 @@ def start_waiting(
 def live_starts(recorded: Iterable[Process]) -> frozenset[int]:
     """List the numbers of those starts whose recorded process runs."""
     for process in _children.values():
-        process.poll()  # an own child that has ended must not be taken for running
+        process.poll()  # a child of ours that has ended must not count as running
     return frozenset(
         one.start
         for one in recorded
@@ -153,7 +153,7 @@ def status_of(recorded: Process) -> int | None:
 
 
 def has_become_its_role(pid: int) -> bool:
-    """Whether a process no longer waits for the word; one that is ending has no command line."""
+    """Whether a process no longer waits; one that is ending has no command line."""
     with suppress(psutil.Error):
         words = psutil.Process(pid).cmdline()
         return bool(words) and not any(_HELD in word for word in words)
@@ -244,7 +244,7 @@ def _state_and_start(pid: int) -> tuple[bytes, float] | None:
 
 
 def role_environment(agent: Agent, inherited: Mapping[str, str]) -> dict[str, str]:
-    """Leave out what would speak for another launch, and torchrun defaults that nobody planned."""
+    """Return the environment without variables of other launches and torchrun's defaults."""
     kept = {
         key: value
         for key, value in inherited.items()
@@ -255,7 +255,7 @@ def role_environment(agent: Agent, inherited: Mapping[str, str]) -> dict[str, st
 
 @contextmanager
 def hear_signals(handle: Callable[[int], None]) -> Iterator[None]:
-    """Hand SIGINT, SIGTERM and SIGHUP (the terminal is gone) to `handle`.
+    """Handle SIGINT, SIGTERM and SIGHUP (the terminal is gone) with `handle`.
 
     Elsewhere than in the main thread they stay as they are; under nohup SIGHUP stays ignored.
     """

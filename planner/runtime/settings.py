@@ -1,4 +1,4 @@
-"""How a hand-over is done: what may be lost, how long each wait may last, and what is read and told."""
+"""The settings of a hand-over: what may be lost, how long each wait may last, what is read and reported."""
 
 from __future__ import annotations
 

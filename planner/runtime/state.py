@@ -1,4 +1,4 @@
-"""What a journal says: what was started and may still run, and how far a hand-over has come.
+"""The state that a journal describes: processes that may still run, and the progress of a hand-over.
 
 The manifests of a run are kept beside its journal, which names them by digest.
 """
@@ -44,7 +44,7 @@ class Process(r.RoleStart, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class StopMarks:
-    """What was done to a task in order to stop it: the marks that a crash must not lose."""
+    """The actions taken to stop a task: the marks that a crash must not lose."""
 
     ordered: r.Ordered | None = None
     saved: r.Saved | None = None
@@ -57,7 +57,7 @@ _UNTOUCHED = StopMarks()
 
 @dataclass(frozen=True)
 class RunState:
-    """What a journal says, all of it.
+    """The whole state that a journal describes.
 
     `running` is the digest of the manifest that the last finished hand-over left. While one is
     `open`, `steps` lead to `target`, or `back` from it; `through` and `failed` are ids of steps.
@@ -95,11 +95,11 @@ class RunState:
         return tuple(process for process in self.processes if process.task == task)
 
     def leaving(self, task: str) -> tuple[Process, ...]:
-        """List those of them that were started before this turn, and must go if the task moves."""
+        """List those of its processes that were started before this turn, and must end if the task moves."""
         return tuple(process for process in self.of(task) if process.turn != self.turn)
 
     def arriving(self, task: str) -> tuple[Process, ...]:
-        """List those that this turn started."""
+        """List its processes that were started in this turn."""
         return tuple(process for process in self.of(task) if process.turn == self.turn)
 
     def stop_of(self, task: str) -> StopMarks:
@@ -114,7 +114,7 @@ class RunState:
 
 
 def state_of(entries: Iterable[r.Entry]) -> RunState:
-    """Fold a journal into what it says."""
+    """Compute the state from the entries of a journal."""
     return reduce(after, entries, RunState())
 
 

@@ -54,7 +54,7 @@ class RoleStatus:
 
 @dataclass(frozen=True)
 class StatusReport:
-    """What should run here, what does, and where they differ. `unfinished` tells of an open hand-over.
+    """The planned and the running roles, and where they differ. `unfinished` describes an open hand-over.
 
     `stopped_at` (UTC) is when all was stopped, if it was; `foreground` the pid of a launch that is at work.
     """
@@ -77,7 +77,7 @@ class StatusReport:
         if "unfinished" in kinds:
             way_out = "`libra-plan apply --yes` goes on, `libra-plan apply --back --yes` calls it off"
         elif kinds & {"missing-role", "missing-rank"}:
-            way_out = START_AGAIN  # `apply` starts no role that has ended
+            way_out = START_AGAIN  # `apply` does not start roles that have ended
         elif "wrong-generation" in kinds:
             way_out = "`libra-plan apply MANIFEST --yes` moves to a plan"
         else:
@@ -224,7 +224,7 @@ def _number(text: str | None) -> int | None:
 
 
 class _Comparison:
-    """What is on record, what was planned for this node, and what is seen."""
+    """The recorded, the planned and the observed processes of this node."""
 
     def __init__(
         self,
@@ -312,7 +312,7 @@ class _Comparison:
                 yield Difference("missing-rank", where, f"no process has rank {', '.join(missing)}")
 
     def on_cards(self) -> Iterator[Difference]:
-        """List processes that are on other cards than planned, as far as the driver tells."""
+        """List processes on other cards than planned, as far as the driver reports them."""
         ours = {one.pid: one.start for one in self.seen}
         planned = {process.start: agent for process, agent in self.planned}
         owners: dict[str, list[str]] = {}

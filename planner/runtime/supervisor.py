@@ -1,6 +1,6 @@
 """Carry out a hand-over, one journaled action after the other; the rules are in `moves.py`.
 
-All it knows comes from the journal and from looking, so the next supervisor can go on anywhere.
+It rests only on the journal and on what it observes, so another supervisor can continue at any point.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Supervisor:
         return self.old if self.state.back else self.new
 
     def record(self, record: r.Record) -> None:
-        """Write to the journal, and take it in."""
+        """Write an entry to the journal, and update the state."""
         self.state = after(self.state, self.journal.append(record))
 
     def interrupt(self, number: int) -> None:
@@ -85,7 +85,7 @@ class Supervisor:
         return moves.steps_to(self.state, goal.wanted, self.live(), (*self.old.joint, *self.new.joint))
 
     def run(self) -> None:
-        """Act until the hand-over is finished, or stuck on its way back."""
+        """Act until the hand-over is finished, or cannot be undone either."""
         self.settle()
         if self.state.failed and not self.state.back:
             self.go_back(next(iter(self.state.failed.values())))
@@ -97,7 +97,7 @@ class Supervisor:
             self.round()
 
     def round(self) -> None:
-        """Do everything that may be done now, once."""
+        """Take every action that is allowed now, once."""
         turn = self.state.turn
         actions = moves.next_actions(self.state, self.goal.wanted, self.live())
         if not actions:
@@ -149,7 +149,7 @@ class Supervisor:
     # ------------------------------------------------------------ actions
 
     def act(self, action: Action) -> bool:
-        """Do one thing, and return whether anything came of it."""
+        """Take one action, and return whether it changed anything."""
         step, act = action.step, action.act
         key = (self.state.turn, step.id, act)
         if key not in self.since:
@@ -178,7 +178,7 @@ class Supervisor:
     def fail(self, action: Action, reason: str) -> bool:
         """Record that a step cannot be done; on the way there this calls the hand-over off."""
         told = f"{action.step.id}: {reason}"
-        self.tell(f"{action.step.id}: failed")  # the reason is told once, when all is over
+        self.tell(f"{action.step.id}: failed")  # the reason is reported once, at the end
         self.withdraw(action.step.task)
         self.record(r.StepFailed(step=action.step.id, reason=told))
         if not self.state.back:
@@ -186,7 +186,7 @@ class Supervisor:
         return True
 
     def go_back(self, reason: str, force: bool | None = None) -> None:
-        """Call the hand-over off: take orders back, and list the steps to what ran before."""
+        """Call the hand-over off: withdraw requests, and list the steps to what ran before."""
         force = self.state.force if force is None else force
         for task in tuple(self.state.turns):
             self.withdraw(task)
@@ -195,14 +195,14 @@ class Supervisor:
         self.tell("going back")
 
     def withdraw(self, task: str) -> None:
-        """Take back the order to save, unless the task is being stopped."""
+        """Withdraw the request to save, unless the task is being stopped."""
         turn = self.state.stop_of(task)
         if turn.ordered is not None and not turn.stopping:
             checkpoints.withdraw(turn.ordered)
             self.record(r.Withdrawn(task=task))
 
     def order(self, action: Action) -> bool:
-        """Ask the task for a checkpoint."""
+        """Request a checkpoint from the task."""
         task = action.step.task
         asked = self.state.leaving(task)[0]
         where = asked.lifecycle.checkpoint_dir
@@ -225,7 +225,7 @@ class Supervisor:
         return True
 
     def await_saved(self, action: Action, waited_s: float) -> bool:
-        """Look for the checkpoint that answers the order."""
+        """Check for the checkpoint that answers the request."""
         task = action.step.task
         order = self.state.stop_of(task).ordered
         assert order is not None
@@ -248,7 +248,7 @@ class Supervisor:
         return self.fail(action, f"no newer complete checkpoint in {order.folder} within {limit:g} s{why}")
 
     def await_gone(self, action: Action, waited_s: float) -> bool:
-        """Tell the task to stop, and wait until nothing of it is left, on the host and on its GPUs."""
+        """Stop the task, and wait until its processes and their GPU memory are gone."""
         task, state = action.step.task, self.state
         leaving = state.leaving(task)
         number = signal.Signals[leaving[0].lifecycle.stop_signal]

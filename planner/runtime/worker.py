@@ -1,4 +1,4 @@
-"""What a training loop calls so that its task can be moved without losing steps; standard library only.
+"""Functions for training loops, so that a task can be moved without losing steps; standard library only.
 
 docs/hand-over.md shows a training loop with all of them.
 
@@ -66,7 +66,7 @@ class Complete:
 
 @dataclass
 class _Own:
-    """What this process has been asked, and when it began to save."""
+    """The requests to this process, and when it began to save."""
 
     pending: str | None = None
     answered: str | None = None
@@ -293,10 +293,10 @@ def latest_complete(directory: str | os.PathLike[str] | None = None) -> Complete
 
 
 def report(mark: str) -> None:
-    """Tell the supervisor how far this process has come: `loading`, `loaded`, then `warm` (first step done).
+    """Report the progress of this process to the supervisor: `loading`, `loaded`, `warm` (first step done).
 
-    From these it knows how long starting, loading and warming up take. Only rank 0 reports, each
-    mark once, and only where a supervisor listens.
+    The supervisor computes from these how long starting, loading and warming up take. Only rank 0
+    reports, each mark once, and only where a supervisor listens.
 
     Parameters
     ----------
