@@ -32,6 +32,7 @@ from libra_plan.planner.optimize.objective import priced_tasks
 from libra_plan.planner.optimize.solve import solve_problem
 from libra_plan.planner.plan import Plan, held_by
 from libra_plan.planner.problem import (
+    Arrangement,
     Coupling,
     CouplingKind,
     Deadline,
@@ -105,7 +106,8 @@ def _kind(rng: np.random.Generator, room: float) -> Task:
     roles = tuple(_role(rng, name, billions, seconds, most, able) for name in names)
     asynchronous = Coupling(CouplingKind.ASYNC, 1)
     coupling = asynchronous if rng.random() < 0.5 else Coupling(CouplingKind.SYNC)
-    return Task("", 1.0, roles, coupling, restart_s=float(rng.uniform(30, 300)))
+    allowed = frozenset((Arrangement.COLOCATED, Arrangement.SEPARATE))
+    return Task("", 1.0, roles, coupling, allowed, restart_s=float(rng.uniform(30, 300)))
 
 
 def _role(
@@ -321,7 +323,8 @@ nothing was chosen by, and in brackets the least and the most of them. Limits co
 process, except that HiGHS counts wall seconds.
 
 The problems are generated: three GPU classes in equal parts, nodes of 8 GPUs, 4 % of the nodes short of one
-to four; tasks of two or three roles, priced on one class or two, no two alike, that want about twice the
+to four; tasks of two or three roles, all in one pool or each in its own, priced on one class or two, no two
+alike, that want about twice the
 GPUs there are. `unchanged` solves again with the plan running, `arrival and failure` after a node is lost
 and a task like another one has come. The frozen allocation cases of earlier versions of this page are left
 out: their roles mix forms on shares of GPUs, which a `Problem` cannot say.

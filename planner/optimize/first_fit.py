@@ -77,8 +77,12 @@ def first_fit(
     free: Mapping[str, Sequence[GpuId]],
     used_cores: Mapping[str, float],
     used_host_mib: Mapping[str, float],
+    stuck: list[tuple[Item, Ints]] | None = None,
 ) -> NodeAssignment | None:
-    """Place items that may go anywhere; None when best fit does not manage or GPUs are named."""
+    """Place items that may go anywhere; None when best fit does not manage or GPUs are named.
+
+    `stuck` is given the item that found no room, and how many GPUs of its class were left on each node.
+    """
     if any(item.by_id for item in items):
         return None
     nodes = _nodes(cluster, free, used_cores, used_host_mib)
@@ -94,6 +98,8 @@ def first_fit(
         full = cluster.full_node_gpus[item.gpu_class]
         place = _place_whole_nodes if item.block_gpus > full else _place_blocks
         if not place(number, item, full, nodes, homes[item.task], result):
+            if stuck is not None:
+                stuck.append((item, nodes.gpus[item.gpu_class]))
             return None
     for number, need in enumerate(cpu_needs):
         if not _place_workers(number, need, nodes, result):

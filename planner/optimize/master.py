@@ -16,12 +16,13 @@ from libra_plan.planner.optimize.backends import MasterResult
 from libra_plan.planner.optimize.base import SolveParams, SolverWork
 from libra_plan.planner.optimize.constraints import Choice, Constraint, cut
 from libra_plan.planner.optimize.objective import TaskCandidates
-from libra_plan.planner.optimize.placement import TaskPlacement, place
+from libra_plan.planner.optimize.placement import TaskPlacement, in_the_way, place
 from libra_plan.planner.optimize.restricted_master import Restriction
 from libra_plan.planner.problem import Problem
 
 __all__ = ["Budget", "Placed", "Search"]
 
+_MOST_GIVING_WAY = 30  # times that tasks which keep GPUs in the way of others are moved
 _EASY_S = 0.05  # for one more task beside others, when a baseline is placed task by task
 
 
@@ -145,6 +146,8 @@ class Search:
             if result.choice is None:
                 return result, None
             placed = self.place(result.choice)
+            if placed is None and self.restriction is not None:
+                placed = self.with_more_moves(result.choice)
             if placed is not None:
                 return result, placed
             if self.is_undecided(result.choice):
@@ -156,6 +159,33 @@ class Search:
             self.cuts += 1
             if self.ended:
                 return MasterResult(None, result.bound, optimal=False), None
+
+    def with_more_moves(self, choice: Choice) -> Placed | None:
+        """Place a choice in which tasks that keep GPUs in the way of others move, too."""
+        changed = dict(choice)
+        for _ in range(_MOST_GIVING_WAY):
+            moves = {t: twin for t, c in changed.items() if (twin := self._moved_twin(t, c)) is not None}
+            costs = {
+                t: self.tasks[t].candidates[changed[t]].value - self.tasks[t].candidates[twin].value
+                for t, twin in moves.items()
+            }
+            way = in_the_way(self.problem, self.tasks, changed, costs)
+            if not way or self.ended:
+                return None
+            changed |= {t: moves[t] for t in way}
+            placed = self.place(changed)
+            if placed is not None:
+                return placed
+        return None
+
+    def _moved_twin(self, t: int, c: int) -> int | None:
+        """Find the best candidate that is the same size elsewhere; None where the task keeps nothing."""
+        entries = self.tasks[t].candidates
+        if entries[c].held is None:
+            return None
+        blocks = entries[c].configuration.blocks
+        same = [u for u, e in enumerate(entries) if e.held is None and e.configuration.blocks == blocks]
+        return max(same, key=lambda u: entries[u].value, default=None)
 
     def believed(self, result: MasterResult) -> MasterResult:
         """Take from an answer what is not proven: a dropped configuration might save what was cut."""

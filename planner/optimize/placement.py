@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from libra_plan.models.topology import Cluster, GpuId
 from libra_plan.planner.configurations.needs import block_needs
-from libra_plan.planner.configurations.packing import spots
 from libra_plan.planner.optimize.assignment import CpuNeed, Item, NodeAssignment, UndecidedError
 from libra_plan.planner.optimize.base import SolveParams
 from libra_plan.planner.optimize.constraints import Choice
 from libra_plan.planner.optimize.cpsat_placement import assign_nodes
 from libra_plan.planner.optimize.first_fit import first_fit, splits_racks
 from libra_plan.planner.optimize.objective import Candidate, TaskCandidates, host_of_held
+from libra_plan.planner.optimize.replicas import Block, placed_roles
 from libra_plan.planner.optimize.workers import kept_workers, take_room
-from libra_plan.planner.plan import Configuration, CpuShare, Phase, PlacedRole, Pool, RoleChoice
+from libra_plan.planner.plan import Configuration, CpuShare, PlacedRole, RoleChoice
 from libra_plan.planner.problem import IncumbentRole, IncumbentTask, Problem, Role, Task
 
-__all__ = ["TaskPlacement", "place"]
+__all__ = ["TaskPlacement", "in_the_way", "place"]
 
-Block = tuple[GpuId, ...]
+
 _Asked = tuple[
     Cluster,
     list[Item],
@@ -106,9 +110,45 @@ def _placed(
             roles = _held_roles(entry.configuration, held[t])
         else:
             mine = {items[n].pool: blocks[n] for n in items_of.get(t, ())}
-            roles = _roles(problem.cluster, tasks[t].task, entry.configuration, mine)
+            roles = placed_roles(problem.cluster, tasks[t].task, entry.configuration, mine)
         placements[t] = TaskPlacement(roles, shares)
     return placements
+
+
+def in_the_way(
+    problem: Problem, tasks: Sequence[TaskCandidates], choice: Choice, costs: Mapping[int, float]
+) -> list[int]:
+    """Name the kept tasks that cost least to move and leave room for the first block that finds none.
+
+    `costs` says what it costs to move each task that may be moved. Empty where that is not what is lacking.
+    """
+    chosen = {t: tasks[t].candidates[c] for t, c in choice.items()}
+    held = {t: entry.held for t, entry in chosen.items() if entry.held is not None}
+    cluster = problem.cluster
+    free = _free(cluster, {gpu for each in held.values() for gpu in _gpus_of(each)})
+    _, items = _items(problem, tasks, {t: entry for t, entry in chosen.items() if t not in held})
+    cores, host = _used_by_held(chosen, held)
+    stuck: list[tuple[Item, NDArray[np.int64]]] = []
+    first_fit(cluster, items, [], free, cores, host, stuck)
+    if not stuck:
+        return []
+    item, left = stuck[0]
+    wanted = min(item.block_gpus, cluster.full_node_gpus[item.gpu_class])
+    on_node: dict[str, Counter[int]] = {}
+    for t in costs.keys() & held.keys():
+        for gpu in _gpus_of(held[t]):
+            if cluster.gpus[gpu].gpu_class == item.gpu_class:
+                on_node.setdefault(gpu.node, Counter())[t] += 1
+    ways: list[tuple[float, list[int]]] = []
+    for name, gpus in on_node.items():
+        room, moved = int(left[cluster.order_of[name]]), []
+        for t in sorted(gpus, key=lambda t: (costs[t] / gpus[t], t)):
+            if room < wanted:
+                room += gpus[t]
+                moved.append(t)
+        if room >= wanted and moved:
+            ways.append((sum(costs[t] for t in moved), moved))
+    return min(ways, default=(0.0, []))[1]
 
 
 def _assigned(asked: _Asked, params: SolveParams, limit_s: float) -> NodeAssignment | None:
@@ -279,93 +319,6 @@ def _take(cluster: Cluster, left: Sequence[GpuId], item: Item, blocks: int) -> l
     rest.sort(key=lambda gpu: (gpu not in item.liked, gpu.index))
     scattered = range(0, size * (blocks - len(found)), size)
     return found + [tuple(sorted(rest[at : at + size])) for at in scattered]
-
-
-def _roles(
-    cluster: Cluster, task: Task, configuration: Configuration, blocks: Mapping[int | None, list[Block]]
-) -> tuple[PlacedRole, ...]:
-    """Split each pool's blocks into replicas; ranks follow the order of nodes, then GPUs."""
-    placed: dict[str, PlacedRole] = {}
-    roles = {role.id: role for role in task.roles}
-    for phase in configuration.phases:
-        shared = _pools_of_phase(cluster, phase, blocks[None]) if len(configuration.phases) > 1 else []
-        for number, pool in enumerate(phase.pools):
-            mine = shared[number] if shared else blocks[number]
-            for choice in pool.choices:
-                pinned = roles[choice.role].pinned_gpus
-                placed[choice.role] = PlacedRole(
-                    choice.role, choice, _replicas(cluster, choice, pool, mine, pinned)
-                )
-    return tuple(placed[role.id] for role in task.gpu_roles)
-
-
-def _pools_of_phase(cluster: Cluster, phase: Phase, outer: Sequence[Block]) -> list[list[Block]]:
-    """Give each pool of a phase its blocks out of the configuration's larger ones, none cut by a node."""
-    pools = phase.pools
-    full = cluster.full_node_gpus[pools[0].gpu_class]
-    wanted = [(pool.block_gpus, at) for at, pool in enumerate(pools) for _ in range(pool.blocks)]
-    wanted.sort(key=lambda each: -each[0])
-    mine: list[list[Block]] = [[] for _ in pools]
-    carved = _carved(outer, [gpus for gpus, _ in wanted], full)
-    for (_, at), block in zip(wanted, carved, strict=True):
-        mine[at].append(block)
-    return mine
-
-
-def _carved(outer: Sequence[Block], sizes: Sequence[int], full: int) -> list[Block]:
-    """Cut blocks, largest first, out of larger ones of GPUs node by node, none cut by a node."""
-    size = len(outer[0])
-    node = min(size, full)
-    left = [[list(block[at : at + node]) for at in range(0, size, node)] for block in outer]
-    found: list[Block] = []
-    for gpus, (number, nodes) in zip(sizes, spots(sizes, size, full, len(outer)), strict=True):
-        parts = [left[number][each] for each in nodes]
-        each_takes = gpus // len(parts)
-        found.append(tuple(gpu for part in parts for gpu in part[:each_takes]))
-        for part in parts:
-            del part[:each_takes]
-    return found
-
-
-def _replicas(
-    cluster: Cluster,
-    choice: RoleChoice,
-    pool: Pool,
-    blocks: Sequence[Block],
-    pinned: frozenset[GpuId],
-) -> tuple[Block, ...]:
-    if choice.option.mix:
-        return _mixed(cluster, choice, pool, blocks)
-    size = choice.layout.gpus_per_replica
-    order = cluster.order_of
-    full = cluster.full_node_gpus[pool.gpu_class]
-    if pinned:
-        spans = cluster.span_of
-        blocks = [tuple(sorted(pinned, key=lambda gpu: (spans[gpu.node], order[gpu.node], gpu.index)))]
-    found: list[Block] = []
-    for block in blocks:
-        # a replica larger than a node is made of whole ones, a smaller one stays inside its node
-        for part in _by_node(block) if size <= full else [block]:
-            found += [part[at * size : (at + 1) * size] for at in range(len(part) // size)]
-    found.sort(key=lambda replica: (order[replica[0].node], replica[0].index))
-    return tuple(found[: choice.option.replicas])
-
-
-def _mixed(cluster: Cluster, choice: RoleChoice, pool: Pool, blocks: Sequence[Block]) -> tuple[Block, ...]:
-    """Carve replicas of several sizes out of a pool's blocks, largest first, in the order of the mix."""
-    layouts = choice.option.layouts
-    largest_first = sorted(range(len(layouts)), key=lambda at: -layouts[at].gpus_per_replica)
-    full = cluster.full_node_gpus[pool.gpu_class]
-    carved = _carved(blocks, [layouts[at].gpus_per_replica for at in largest_first], full)
-    of = dict(zip(largest_first, carved, strict=True))
-    return tuple(of[at] for at in range(len(layouts)))
-
-
-def _by_node(block: Block) -> list[Block]:
-    nodes: dict[str, list[GpuId]] = {}
-    for gpu in block:
-        nodes.setdefault(gpu.node, []).append(gpu)
-    return [tuple(gpus) for gpus in nodes.values()]
 
 
 def _held_roles(configuration: Configuration, held: IncumbentTask) -> tuple[PlacedRole, ...]:

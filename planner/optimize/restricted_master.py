@@ -376,16 +376,21 @@ def _restriction(
 
 
 def _near(each: PricedTask, loss: Floats, chosen: int | None) -> tuple[int, ...]:
-    """List the chosen configuration, the smallest, and those that lose least."""
+    """List the chosen configuration, the smallest, the same size as kept GPUs, and those that lose least."""
     if not len(loss):
         return ()
     most = min(_NEAR, len(loss))
     near = np.argpartition(loss, most - 1)[:most]
     near = near[np.argsort(loss[near], kind="stable")]
     moved = each.table.gpus
-    smallest = [int(np.argmin(moved))] if len(moved) else []
     first = [chosen] if chosen is not None else []
-    return tuple(dict.fromkeys([*first, *smallest, *near.tolist()]))
+    first += [int(np.argmin(moved))] if len(moved) else []
+    for entry in each.held:  # it may have to give way to others
+        counts = {block[:2]: block[2] for block in entry.configuration.blocks}
+        wanted = [counts.get(kind, 0) for kind in each.table.kinds]
+        same = np.flatnonzero((each.table.counts == wanted).all(axis=1))
+        first += same[:1].tolist()
+    return tuple(dict.fromkeys([*first, *near.tolist()]))
 
 
 def master_of_priced(priced: Sequence[PricedTask], cluster: Cluster) -> Master:

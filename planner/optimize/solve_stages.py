@@ -40,6 +40,7 @@ __all__ = ["SolveStage", "StageRequest", "solve_stage"]
 _MOST_JOINT = (
     20_000  # configurations, of which some are of several tasks; configuration generation knows none of those
 )
+_AS_GOOD_S = 1.0  # for a plan as good that moves less, where candidates are many
 _MOST_COMPARED = 1_000  # tasks up to which a plan is compared with the splits made by hand
 _STEPS = 10_000  # moved state is counted in this many parts of all that could be moved
 
@@ -302,6 +303,7 @@ def _as_good(
     """Among plans as good as the one found, take the one of most value by something else."""
     worth = plan_value(search.tasks, placed.choice)
     slack = search.params.move_tolerance * max(1.0, abs(worth))
+    many = backends.are_many(search.tasks, search.params)
     rows: tuple[Constraint, ...] = (*outcome.promises, value_floor(search.tasks, worth - slack))
     _, other = search.until_placed(
         lambda: maximise(
@@ -309,7 +311,7 @@ def _as_good(
             [*search.constraints, *rows],
             values,
             replace(search.params, gap=0.0),
-            limit_s=search.step_s(),
+            limit_s=min(search.step_s(), _AS_GOOD_S if many else math.inf),
             hint=placed.choice,
         )
     )

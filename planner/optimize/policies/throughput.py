@@ -66,8 +66,8 @@ def _restricted_sum(search: Search, known: Restriction) -> PolicyResult:
     """Place the choice made over all configurations; search near it when it cannot be, or is too far off."""
     bounds = {"lp": known.lp_bound, **({"highs": known.bound} if known.bound < known.lp_bound else {})}
     report_progress(search, None, known.bound)
-    placed = search.place(known.choice)
-    value = plan_value(search.tasks, known.choice)
+    placed = search.place(known.choice) or search.with_more_moves(known.choice)
+    value = plan_value(search.tasks, placed.choice if placed is not None else known.choice)
     if placed is None or known.bound - value > search.params.gap * max(abs(value), 1e-9):
         _, other = search.until_placed(
             lambda: best_choice(
