@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import coo_matrix
 
-from libra_plan.planner.optimize.lp_bound import Master
+from libra_plan.planner.optimize.lp_master import Master
 from libra_plan.planner.optimize.restricted_master import Effort, select
 
 Floats = NDArray[np.float64]

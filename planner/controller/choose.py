@@ -16,7 +16,7 @@ from libra_plan.planner.controller.configuration_values import (
 from libra_plan.planner.controller.hysteresis import FINEST_GAP, PLACE_LIMIT_S, SEARCH_LIMIT_S
 from libra_plan.planner.controller.state import Move
 from libra_plan.planner.optimize.base import SolveParams
-from libra_plan.planner.optimize.lp_bound import duals_of
+from libra_plan.planner.optimize.lp_master import duals_of
 from libra_plan.planner.optimize.objective import cost_per_hour
 from libra_plan.planner.optimize.placement import place
 from libra_plan.planner.optimize.restricted_master import Effort, select

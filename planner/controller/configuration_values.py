@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from libra_plan.models.quantities import Estimate
 from libra_plan.planner.controller.estimators import RateErrors
 from libra_plan.planner.controller.hysteresis import ReplanPolicy
-from libra_plan.planner.optimize.lp_bound import Master
+from libra_plan.planner.optimize.lp_master import Master
 from libra_plan.planner.optimize.objective import PricedTask, priced_tasks
-from libra_plan.planner.optimize.restricted_master import master_of_priced
+from libra_plan.planner.optimize.priced_master import master_of_priced
 from libra_plan.planner.plan import Configuration, RoleChoice
 from libra_plan.planner.problem import LEAST_KEPT, Policy, Problem
 

@@ -8,159 +8,33 @@ reduced value is smaller than the task's best by w is worth at most the bound le
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import highspy
 import numpy as np
-from numpy.typing import NDArray
 
-from libra_plan.planner.optimize.constraints import CUT, At, Choice, Constraint
+from libra_plan.planner.optimize.constraints import CUT, Constraint
+from libra_plan.planner.optimize.lp_master import Floats, Ints, Master, duals_of, largest, master_of, units_of
 from libra_plan.planner.optimize.objective import TaskCandidates, values_of
 
-__all__ = ["Floats", "Ints", "LpBound", "LpRelaxation", "Master", "lp_bound", "master_of", "relax"]
+__all__ = [
+    "INFEASIBLE",
+    "OPTIMAL",
+    "TOLERANCE",
+    "LpBound",
+    "LpRelaxation",
+    "begin_with",
+    "highs_model",
+    "lp_bound",
+    "relax",
+    "run",
+]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-
-SAFETY = 1e-9
-"""Relative: the sums of a bound are true to about this, and a bound must not be too low."""
 TOLERANCE = 1e-9
-_TRUE_TO = 1e-9  # of a row's largest coefficient
 _SIFTED = 4_000  # columns from which on the LP begins with a few of them
 _BISECTED = 40  # steps to the level of plain prices
 _FIRST = 8  # columns of a task that the LP begins with, and that it is given at a time
-
-
-@dataclass(frozen=True)
-class Master:
-    """At most one configuration a task, within the constraints that tasks share.
-
-    Configurations are numbered task by task: those of task t are `first[t]` to `first[t + 1]`. Entry e says
-    that configuration `column[e]` takes `amount[e]` of constraint `row[e]`; entries are sorted by column.
-    """
-
-    names: tuple[str, ...]
-    limit: Floats
-    value: Floats
-    first: Ints
-    row: Ints
-    column: Ints
-    amount: Floats
-
-    @cached_property
-    def task(self) -> Ints:
-        """Return the task of each configuration."""
-        return np.repeat(np.arange(len(self.first) - 1), np.diff(self.first))
-
-    def number(self, choice: Choice) -> Ints:
-        """Return the numbers of the chosen configurations."""
-        return np.array(sorted(self.first[t] + c for t, c in choice.items()), dtype=np.int64)
-
-    def choice(self, numbers: Ints) -> Choice:
-        """Return the choice that some numbers make."""
-        tasks = np.searchsorted(self.first, numbers, side="right") - 1
-        return {int(t): int(n - self.first[t]) for t, n in zip(tasks, numbers, strict=True)}
-
-    @cached_property
-    def _entries(self) -> Ints:
-        """Return where the entries of each configuration begin."""
-        return np.searchsorted(self.column, np.arange(len(self.value) + 1))
-
-    def demand(self, begin: int, end: int) -> Floats:
-        """Return what consecutive configurations take, shape (end − begin, constraints)."""
-        mine = slice(int(self._entries[begin]), int(self._entries[end]))
-        found = np.zeros((end - begin, len(self.limit)))
-        found[self.column[mine] - begin, self.row[mine]] = self.amount[mine]
-        return found
-
-    def taken(self, numbers: Ints) -> Floats:
-        """Return what some configurations take together of each constraint."""
-        chosen = np.zeros(len(self.value))
-        chosen[numbers] = 1.0
-        return _sums(self.row, self.amount * chosen[self.column], len(self.limit))
-
-    @cached_property
-    def tolerance(self) -> Floats:
-        """Return what each constraint may be exceeded by, for the sake of rounding."""
-        largest = np.ones(len(self.limit))
-        np.maximum.at(largest, self.row, np.abs(self.amount))
-        return _TRUE_TO * np.maximum(largest, np.abs(self.limit))
-
-    def keeps(self, numbers: Ints) -> bool:
-        """Whether a choice keeps every constraint."""
-        return bool((self.taken(numbers) <= self.limit + self.tolerance).all())
-
-    def reduced(self, prices: Floats) -> Floats:
-        """Return what each configuration is worth beyond what it takes at these prices."""
-        found: Floats = self.value - _sums(self.column, self.amount * prices[self.row], len(self.value))
-        return found
-
-    def loss(self, prices: Floats) -> Floats:
-        """Return by how much a choice with each configuration stays below the bound, at least."""
-        reduced = self.reduced(prices)
-        found: Floats = self.best(reduced)[self.task] - reduced
-        return found
-
-    def best(self, reduced: Floats) -> Floats:
-        """Return the largest reduced value of each task, 0 where that is negative."""
-        most = np.zeros(len(self.first) - 1)
-        np.maximum.at(most, self.task, reduced)
-        return most
-
-    def bound(self, prices: Floats) -> float:
-        """Return what no choice exceeds, proven by these prices."""
-        total = math.fsum(self.limit * prices) + math.fsum(self.best(self.reduced(prices)))
-        return total + SAFETY * max(1.0, abs(total))
-
-    def part(self, numbers: Ints) -> Master:
-        """Return the same constraints over some of the configurations, numbered anew in their order."""
-        at = np.full(len(self.value), -1)
-        at[numbers] = np.arange(len(numbers))
-        mine = at[self.column] >= 0
-        return Master(
-            self.names,
-            self.limit,
-            self.value[numbers],
-            np.searchsorted(numbers, self.first),
-            self.row[mine],
-            at[self.column[mine]],
-            self.amount[mine],
-        )
-
-
-def _sums(at: Ints, amounts: Floats, number: int) -> Floats:
-    """Add up amounts by place; unlike `bincount`, nothing adds up to floats, too."""
-    return np.bincount(at, amounts, minlength=number).astype(np.float64)
-
-
-def master_of(
-    tasks: Sequence[TaskCandidates], constraints: Sequence[Constraint], values: Mapping[At, float]
-) -> Master:
-    """Write constraints and values as arrays; that a task runs at most once needs no row."""
-    first = np.cumsum([0, *(len(each.candidates) for each in tasks)])
-    begins = first.tolist()
-    value = np.zeros(begins[-1])
-    value[[begins[t] + c for t, c in values]] = list(values.values())
-    shared = [each for each in constraints if not _is_of_one_task(each)]
-    counts = [len(each.coefficients) for each in shared]
-    column = np.array([begins[t] + c for each in shared for t, c in each.coefficients], dtype=np.int64)
-    amount = np.array([k for each in shared for k in each.coefficients.values()], dtype=np.float64)
-    row = np.repeat(np.arange(len(shared)), counts)
-    order = np.argsort(column, kind="stable")
-    names = tuple(each.name for each in shared)
-    limit = np.array([each.limit for each in shared], dtype=np.float64)
-    return Master(names, limit, value, first, row[order], column[order], amount[order])
-
-
-def _is_of_one_task(constraint: Constraint) -> bool:
-    return constraint.name.startswith("one:") and len({t for t, _ in constraint.coefficients}) <= 1
-
-
-def duals_of(master: Master, prices: Floats) -> dict[str, float]:
-    """Name the dual prices that are not 0 by their constraints."""
-    return {name: float(price) for name, price in zip(master.names, prices, strict=True) if price > 0.0}
 
 
 # ---------------------------------------------------------------- the LP relaxation
@@ -199,7 +73,7 @@ def relax(
         if not solution.dual_valid:
             return best
         duals = np.asarray(solution.row_dual)
-        prices = np.maximum(duals[: len(master.limit)], 0.0) * largest(master.value) / _units(master)
+        prices = np.maximum(duals[: len(master.limit)], 0.0) * largest(master.value) / units_of(master)
         bound = master.bound(prices)
         fraction = np.zeros(len(master.value))
         fraction[known] = solution.col_value
@@ -252,18 +126,6 @@ def _best_of_each(master: Master, reduced: Floats, above: Floats, number: int) -
     return found
 
 
-def largest(values: Floats) -> float:
-    """Return the largest absolute value; 1 where there is none."""
-    return float(np.abs(values).max(initial=0.0)) or 1.0
-
-
-def _units(master: Master) -> Floats:
-    """Return the largest amount of each constraint, by which it is divided so that tolerances hold."""
-    units = np.zeros(len(master.limit))
-    np.maximum.at(units, master.row, np.abs(master.amount))
-    return np.where(units > 0, units, 1.0)
-
-
 # ---------------------------------------------------------------- HiGHS
 
 INFEASIBLE = (highspy.HighsModelStatus.kInfeasible, highspy.HighsModelStatus.kUnboundedOrInfeasible)
@@ -291,7 +153,7 @@ def highs_model(master: Master, columns: Ints, seed: int, *, integer: bool = Fal
     lp.col_cost_ = master.value[columns] / largest(master.value)
     lp.col_lower_, lp.col_upper_ = np.zeros(number), np.ones(number)
     lp.row_lower_ = np.full(lp.num_row_, -highspy.kHighsInf)
-    lp.row_upper_ = np.concatenate((master.limit / _units(master), np.ones(tasks)))
+    lp.row_upper_ = np.concatenate((master.limit / units_of(master), np.ones(tasks)))
     lp.a_matrix_.format_ = highspy.MatrixFormat.kColwise
     lp.a_matrix_.start_, lp.a_matrix_.index_, lp.a_matrix_.value_ = _matrix(master, columns)
     if integer:
@@ -308,7 +170,7 @@ def _matrix(master: Master, columns: Ints) -> tuple[Ints, Ints, Floats]:
     tasks = master.task[columns]
     column = np.concatenate((at[master.column[mine]], np.arange(len(columns))))
     row = np.concatenate((master.row[mine], len(master.limit) + tasks))
-    amount = master.amount[mine] / _units(master)[master.row[mine]]
+    amount = master.amount[mine] / units_of(master)[master.row[mine]]
     order = np.argsort(column, kind="stable")
     start = np.searchsorted(column[order], np.arange(len(columns) + 1))
     return start, row[order], np.concatenate((amount, np.ones(len(columns))))[order]

@@ -23,7 +23,7 @@ from libra_plan.planner.optimize.constraints import (
     value_floor,
 )
 from libra_plan.planner.optimize.interrupter import Interrupter
-from libra_plan.planner.optimize.lp_bound import master_of
+from libra_plan.planner.optimize.lp_master import master_of
 from libra_plan.planner.optimize.objective import TaskCandidates, candidates_of
 from libra_plan.planner.optimize.solve import solve_problem
 from libra_plan.planner.plan import Plan
