@@ -1,4 +1,4 @@
-"""The master problem as arrays: values, limits, what each configuration takes, and what prices prove of it."""
+"""The master problem as arrays: values, limits, what configurations take, and what prices prove of it."""
 
 from __future__ import annotations
 
