@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from libra_plan.models.topology import Cluster
 from libra_plan.planner.configurations.arrangements import Shape
 from libra_plan.planner.configurations.build import build_configuration
-from libra_plan.planner.configurations.capacity import ClassCapacity, capacities
+from libra_plan.planner.configurations.capacity import ClassCapacity, capacities, replicas_per_block
 from libra_plan.planner.configurations.joint import JointTask, any_shapes_of, members_in_first
 from libra_plan.planner.configurations.joint_phases import joint_phases
 from libra_plan.planner.configurations.pareto import undominated
@@ -196,11 +196,13 @@ class _Maker:
             else:
                 found = self._one_phase(options, pool_by_pool)
         gpus = found.gpus
-        room = np.array([self.rooms[name].rooms(size) for name, size in found.kinds], dtype=np.int64)
-        fits = (found.counts <= room).all(axis=1) & (gpus >= self.task.min_gpus) & (gpus <= self.most)
-        for name, capacity in self.rooms.items():
-            sizes = np.array([size * (owner == name) for owner, size in found.kinds], dtype=np.int64)
-            fits &= found.counts @ sizes <= capacity.gpus
+        fits = (gpus >= self.task.min_gpus) & (gpus <= self.most)
+        for name, least in {*found.kinds, *((name, 1) for name in self.rooms)}:
+            takes = [
+                replicas_per_block(size, least, self.full[name]) if owner == name and size >= least else 0
+                for owner, size in found.kinds
+            ]
+            fits &= found.counts @ np.array(takes, dtype=np.int64) <= self.rooms[name].rooms(least)
         return replace(found.keep(np.flatnonzero(fits)), dropped=0)
 
     def _one_phase(self, options: Sequence[Sequence[PoolOption]], pool_by_pool: bool) -> ConfigurationTable:

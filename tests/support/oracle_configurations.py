@@ -53,13 +53,18 @@ class Configurations:
         return share / smallest.gpus / smallest.seconds
 
     def _fits_empty(self, way: Way) -> bool:
-        """Tell whether there is room for the GPUs of each class, and for each size of block alone."""
-        of_class: dict[str, int] = {}
-        for (gpu_class, size), number in self.blocks(way).items():
-            of_class[gpu_class] = of_class.get(gpu_class, 0) + size * number
-            if number > self._blocks_of_empty(gpu_class, size):
+        """Tell whether there is room for what fits into the blocks, cut to any one of their sizes."""
+        blocks = self.blocks(way)
+        for gpu_class, size in {*blocks, *((name, 1) for name, _ in blocks)}:
+            node = max(self.node_sizes[gpu_class].values())
+            needed = sum(
+                number * (_cut(larger, size, node))
+                for (name, larger), number in blocks.items()
+                if name == gpu_class
+            )
+            if needed > self._blocks_of_empty(gpu_class, size):
                 return False
-        return all(number <= sum(self.node_sizes[name].values()) for name, number in of_class.items())
+        return True
 
     def _blocks_of_empty(self, gpu_class: str, size: int) -> int:
         sizes = list(self.node_sizes.get(gpu_class, {}).values())
@@ -223,6 +228,13 @@ class Configurations:
         for _ in range(number):
             found = {one + block for one in found for block in blocks if self.fits(one + block)}
         return found
+
+
+def _cut(block: int, size: int, node: int) -> int:
+    """Count the pieces of one size, of one node or of whole nodes, that a block can be cut into."""
+    if size <= node < block:
+        return block // node * (node // size)
+    return block // size
 
 
 def replica_sizes(option: StageOption) -> tuple[int, ...]:

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from oracle import reference
+from policy_problems import lab, option
 from random_problems import random_problem
 
 from libra_plan.planner.configurations import configurations_of
+from libra_plan.planner.optimize.base import SolveParams
+from libra_plan.planner.optimize.solve import solve_problem
+from libra_plan.planner.problem import Arrangement, Coupling, CouplingKind, Problem, Role, Task
+from libra_plan.planner.verify import violations_of
 from libra_plan.planner.verify.blocks import Inventory, gpus_in_blocks
 from libra_plan.planner.verify.enumeration import enumerate_ways, undominated
 
@@ -20,11 +26,9 @@ def test_planner_and_verifier_know_the_same_ways(first: int) -> None:
         inventory = Inventory(problem.cluster)
         for task in problem.tasks:
             rows = rows_of(task, problem.cluster.gpu_classes)
-            limits = [size * inventory.room(name, size) for name, size in rows]
             ways = enumerate_ways(inventory, task, rows)
             own = np.column_stack([ways.seconds, ways.uses])
             theirs = planned(task, problem.cluster, rows, inventory)
-            theirs = theirs[(theirs[:, 1:] <= limits).all(axis=1)]
             for one, other in ((own, theirs), (theirs, own)):
                 for way in other:
                     assert (one <= way * (1 + 1e-9) + 1e-9).all(axis=1).any(), (seed, task.id, way)
@@ -67,3 +71,16 @@ def test_undominated_keeps_one_of_equals_and_all_that_nothing_beats() -> None:
     for row in np.unique(table, axis=0):
         beaten = ((table <= row).all(axis=1) & (table < row).any(axis=1)).any()
         assert (kept == row).all(axis=1).sum() == (0 if beaten else 1)
+
+
+def test_a_fair_share_counts_only_what_fits_together_on_odd_nodes() -> None:
+    """Two pairs and a four of GPUs each fit on nodes of 4, 3 and 1, but not beside each other."""
+    rollout = Role("r", "rollout", (option(10.0, 2, tp=2), option(40.0)))
+    train = Role("t", "actor_train", (option(10.0, tp=4),))
+    apart = frozenset({Arrangement.SEPARATE})
+    alone = Task("t", 1.0, (rollout, train), Coupling(CouplingKind.SYNC), apart)
+    problem = Problem(lab(4, 3, 1), (alone,))
+    plan = solve_problem(problem, SolveParams(gap=0.0)).require_plan()
+    assert violations_of(problem, plan) == []
+    assert [each.normalised for each in plan.running] == [1.0]
+    assert reference(problem, alone) == pytest.approx(1 / 50)
