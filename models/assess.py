@@ -1,4 +1,4 @@
-"""Fit, check and ask the profiles at a path."""
+"""Fit, check and query the profiles at a path."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["CostAnswers", "check_profiles", "fit_profiles", "predict_costs"]
 
 @dataclass(frozen=True)
 class CostAnswers:
-    """Answers in the order of the questions, and what has to be known about them."""
+    """Answers in the order of the questions, and notes about them."""
 
     questions: Sequence[CostQuestion | BadQuestion]
     answers: Sequence[CostPrediction]

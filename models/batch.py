@@ -43,7 +43,7 @@ _MOST_PATIENCE = 96
 
 @dataclass(frozen=True, slots=True)
 class BatchState:
-    """Where a batch stands: `sizes` it may have, rising, and the place of the one it has.
+    """The state of a batch: its possible `sizes`, ascending, and the index of the present one.
 
     `samples_per_rank` is the fixed batch of a training rank, sequences. A larger size is taken
     after `patience` windows in a row with room for it and `margin` more (`roomy` of them have been);
@@ -58,7 +58,7 @@ class BatchState:
     roomy: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse a margin that would let a batch grow above what there is."""
+        """Refuse a margin that would let a batch grow beyond the memory."""
         if not 0 <= self.margin < math.inf:
             raise InputError("a margin is a share of the memory", got=self.margin, allowed="at least 0")
 
@@ -88,7 +88,7 @@ class BatchAdvice:
 def training_batch(
     samples_per_rank: int, micro_batch_sequences: int = 1, *, margin: float = MARGIN
 ) -> BatchState:
-    """Begin with a micro-batch of training; sizes are the divisors of the rank's batch, all ≥ 1."""
+    """Return the first state of micro-batches; sizes are the divisors of the rank's batch, all ≥ 1."""
     if samples_per_rank < 1:
         raise InputError(
             "a rank without samples cannot train",
@@ -108,10 +108,8 @@ def training_batch(
     return BatchState(sizes, sizes.index(micro_batch_sequences), samples_per_rank, margin)
 
 
-def token_batch(
-    longest_tokens: int, micro_batch_tokens: int, most_tokens: int, *, margin: float = MARGIN
-) -> BatchState:
-    """Begin with packed micro-batches of a token budget; none is below the longest sequence."""
+def token_batch(longest_tokens: int, micro_batch_tokens: int, most_tokens: int) -> BatchState:
+    """Return the first state of packed micro-batches; no token budget is below the longest sequence."""
     if longest_tokens < 1:
         raise InputError("a sequence has at least one token", got=f"longest_tokens {longest_tokens}")
     if micro_batch_tokens < longest_tokens:
@@ -122,11 +120,11 @@ def token_batch(
             way_out="raise micro_batch_tokens, or cut the lengths",
         )
     sizes = sorted({micro_batch_tokens, *_rungs(longest_tokens, max(most_tokens, micro_batch_tokens))})
-    return BatchState(tuple(sizes), sizes.index(micro_batch_tokens), margin=margin)
+    return BatchState(tuple(sizes), sizes.index(micro_batch_tokens))
 
 
 def rollout_batch(concurrency: int, most: int, *, margin: float = MARGIN) -> BatchState:
-    """Begin with sequences that an engine runs at once; sizes go by a half and a third, up to `most`."""
+    """Return the first state of sequences that an engine runs at once, for sizes up to `most`."""
     if concurrency < 1:
         raise InputError("an engine runs at least one sequence", got=f"concurrency {concurrency}")
     sizes = sorted({concurrency, *_rungs(1, max(most, concurrency))})

@@ -20,7 +20,7 @@ __all__ = [
 
 
 def cluster_of(file: ClusterFile, measured_mib: Mapping[str, float] | None = None) -> Cluster:
-    """Build the cluster of a file; what no plan may use is left out and told in `Cluster.absent`.
+    """Build the cluster of a file; what no plan may use is listed in `Cluster.absent`.
 
     `measured_mib` gives the memory per GPU class that profiles were measured on, MiB, for nodes
     that do not state their own.
@@ -50,15 +50,14 @@ def uniform_cluster(
     memory_mib: float,
     gpus_per_node: int = 8,
     *,
-    intra_node_gib_per_s: float | None = None,
     inter_node_gib_per_s: float | Literal["assumed"] | None = "assumed",
 ) -> Cluster:
     """Build `gpus` equal GPUs in nodes of `gpus_per_node`; the last node holds what is left over.
 
     `memory_mib` is the measured total of a GPU. CPU cores and host memory are assumed in
     proportion to the GPUs, and the bandwidth between nodes, as the file of the GPU class says
-    (H200: 24 cores and 256 GiB each, 46.6 GiB/s); the cluster's name tells that. Without
-    `intra_node_gib_per_s` that of the profiles counts.
+    (H200: 24 cores and 256 GiB each, 46.6 GiB/s); the cluster's name says so. The
+    bandwidth within a node is that of the profiles.
     """
     if gpus < 1 or gpus_per_node < 1:
         raise ClusterError(
@@ -75,7 +74,7 @@ def uniform_cluster(
         cores, host = node.cpu_cores_per_gpu * size, node.host_memory_mib_per_gpu * size
         nodes.append(Node(name, cards, cpu_cores=cores, host_memory_mib=host))
     name = f"{gpus}-{gpu_class}-assumed"
-    return Cluster(name, tuple(nodes), intra_node_gib_per_s, inter_node_gib_per_s)
+    return Cluster(name, tuple(nodes), None, inter_node_gib_per_s)
 
 
 def resolve_gpu(cluster: Cluster, text: str) -> GpuId:

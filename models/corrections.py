@@ -55,7 +55,7 @@ class _Side(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Correction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is known of one role: `mean` and `variance` of ln(observed ÷ predicted), and their weight.
+    """The correction of one role: `mean` and `variance` of ln(observed ÷ predicted), and their weight.
 
     `observations` are those since the last change, `changes` how often the law changed. `last` is
     the newest deviation from the mean and `covariance` that of successive ones: observations that
@@ -105,7 +105,7 @@ class Correction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def with_observation(state: Correction, observed_s: float, predicted_s: float) -> Correction:
-    """Take in one observation; both times above 0, seconds.
+    """Return the correction after one more observation; both times are above 0, seconds.
 
     Refuses one that is a thousand times off: there the clock or the place is wrong, not the model.
     """
@@ -136,7 +136,7 @@ def with_observation(state: Correction, observed_s: float, predicted_s: float) -
 
 
 def _sided(side: _Side, score: float, value: float) -> _Side:
-    """Move one side on; a sum that falls to 0 forgets."""
+    """Update one side; a sum that falls to 0 starts again."""
     cusum = side.cusum + score - _SLACK
     if cusum <= 0:
         return _Side()
@@ -144,7 +144,7 @@ def _sided(side: _Side, score: float, value: float) -> _Side:
 
 
 def _restarted(side: _Side, changes: int) -> Correction:
-    """Begin anew with what was observed since the change began."""
+    """Restart from the observations since the change began."""
     mean = side.total / side.number
     variance = max(side.squares / side.number - mean * mean, 0.0)
     return Correction(mean, variance, side.number, changes)
@@ -152,11 +152,11 @@ def _restarted(side: _Side, changes: int) -> Correction:
 
 CORRECTIONS = "corrections.json"
 INSIDE = (Origin.MEASURED, Origin.INTERPOLATED)
-"""Where a cost model is compared with what is seen: outside what was measured its own error is in it, too."""
+"""Origins whose times are compared with observations: elsewhere the model's own error would count, too."""
 
 
 class RoleCorrection(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What was observed of one role of a task, and the state to go on from.
+    """The observed correction of one role of a task, and the state to continue from.
 
     `basis`: `step`, steps of known batch and length against the profile; `stage`, whole stages
     against the plan. `until_s` is the end of the last window taken in, seconds since 1970.
@@ -192,8 +192,8 @@ class RoleCorrection(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         """Multiply a stage time; None while too little is known.
 
         Another layout than the observed one, and a time that is extrapolated or assumed, get the same
-        factor, and bounds that hold none of it for possible, too: left as they are they would look
-        better than what was seen, and be chosen for it.
+        factor, with bounds that also include no correction at all: uncorrected, they would look better
+        than the observed layout and be chosen for that.
         """
         if not self.state.known:
             return None
@@ -218,7 +218,7 @@ class CorrectionsFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, d
 
 
 def read_corrections(path: Path) -> tuple[CorrectionsFile, str]:
-    """Read a corrections file; give it with its SHA-256."""
+    """Read a corrections file; return it with its SHA-256."""
     document = read_document(path, ProfileError)
     file = decode(document, CorrectionsFile, ProfileError)
     if len(file.by_role) < len(file.corrections):

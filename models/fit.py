@@ -78,7 +78,7 @@ class FittedProfile:
 
     @property
     def name(self) -> str:
-        """The words that refusals call the profile by."""
+        """The name of the profile in refusals."""
         return f"{self.profile.id} ({self.profile.phase} on {self.profile.hardware.gpu_class})"
 
     @property
@@ -98,7 +98,7 @@ class FittedProfile:
         return {1} if fit is None else {fit.base_dp, *(other.dp for other in fit.other_ranks)}
 
     def assumption(self, layout: Layout) -> str:
-        """Return what a layout that was not measured is predicted from, and by which penalty, in words."""
+        """Return a sentence that names the source and the penalty of an unmeasured layout."""
         experts = self.profile.model.experts is not None
         if self.prior is not None and not self.layouts:
             said = f"{layout} is assumed from other models: {', '.join(self.prior.donors)}"
@@ -285,7 +285,7 @@ class FittedProfile:
         return _with_failed(fit, asked, answers)
 
     def _times_by_prior(self, asked: Asked) -> list[Answer]:
-        """Carry what other models or another layout take over to a layout without times of its own."""
+        """Predict the times of a layout without own times from other models or another layout."""
         layout, source = asked.layout, _ONE
         try:
             if self._needs_physics(layout, asked.allow_prior) and self.prior is not None:
@@ -310,7 +310,7 @@ class FittedProfile:
         ]
 
     def _memories_by_prior(self, asked: Asked, fit: LayoutFit | None) -> list[Answer]:
-        """Carry memory over from other models or another layout, or take the shape's."""
+        """Predict memory from other models, another layout or the model's shape."""
         layout, ranks = asked.layout, [query.dp for query in asked.queries]
         if self._needs_physics(layout, asked.allow_prior) and self.prior is not None:
             if self.prior.memory is not None:

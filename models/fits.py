@@ -1,4 +1,4 @@
-"""Fit what a workload names, one value for every set of profiles that a role joins, and keep the fits.
+"""Fit the profiles that a workload names, one fit per set of joined profiles, and cache the fits.
 
 Fits are kept between runs, so that a solve neither fits again nor imports scipy. The key is the SHA-256
 of the profile, its points and all code of models: a changed row or a changed form has another key. A fit
@@ -102,28 +102,25 @@ def fit_folder(
     *,
     gpu_classes: Collection[str] | None = None,
     allow_prior: bool = False,
-    cache: Path | None = None,
 ) -> Fits:
     """Fit what a folder's workload names, through the cache.
 
     With `allow_prior` a profile with too few points leans on other models, those of the folder and
-    the shipped ones. `gpu_classes` limits the fits to classes of a cluster, `cache` is another folder
-    than the user's.
+    the shipped ones. `gpu_classes` limits the fits to classes of a cluster.
     """
     return {
-        fit_name(each): _fitted(each, folder, allow_prior, cache)
-        for each in joined_profiles(folder, gpu_classes)
+        fit_name(each): _fitted(each, folder, allow_prior) for each in joined_profiles(folder, gpu_classes)
     }
 
 
 def _fitted(
-    profile: LoadedProfile, folder: ProfilesFolder, allow_prior: bool, cache: Path | None
+    profile: LoadedProfile, folder: ProfilesFolder, allow_prior: bool
 ) -> FittedProfile | RefusedError:
-    fitted = cached_fit(profile, folder=cache)
+    fitted = cached_fit(profile)
     if fitted.layouts or not allow_prior:
         return fitted
     known = {**load_profiles(shipped_folder()), **load_profiles(folder.path), **folder.profiles}
-    donors = [cached_fit(each, folder=cache) for each in prior_donors(known, profile.file)]
+    donors = [cached_fit(each) for each in prior_donors(known, profile.file)]
     extra = [(each.file, each.points) for each in profile.extra]
     try:
         return fit_profile(profile.file, profile.points, donors=donors, extra=extra)
@@ -132,7 +129,7 @@ def _fitted(
 
 
 def _difference(one: ProfileFile, other: ProfileFile) -> str | None:
-    """Name what keeps two profiles apart; the mode (one rank, ddp) does not."""
+    """Return the part in which two profiles differ; the mode (one rank, ddp) does not count."""
     if one.model != other.model:
         return "model"
     if (one.hardware.memory_mib, one.hardware.mig) != (other.hardware.memory_mib, other.hardware.mig):

@@ -1,4 +1,4 @@
-"""Prompt and response lengths of a step's work: quantile samples, tails and bootstrap.
+"""Prompt and response lengths of a step's work: quantile samples and tails.
 
 A stage is priced on a deterministic sample of the law, never on its mean: the few longest responses
 hold a whole rollout step (RollPacker reports rollout at about 70 % of a step for that reason).
@@ -7,7 +7,7 @@ hold a whole rollout step (RollPacker reports rollout at about 70 % of a step fo
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
@@ -26,7 +26,7 @@ FloatArray = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class LengthSample:
-    """Hold lengths in tokens, ascending, each ≥ 1. Shape (n,)."""
+    """Lengths in tokens, ascending, each ≥ 1. Shape (n,)."""
 
     tokens: IntArray
 
@@ -53,19 +53,11 @@ class LengthSample:
         """ΣS²/ΣS, tokens: the length whose attention cost per token equals that of the sample."""
         return float((self.tokens.astype(float) ** 2).sum() / self.total)
 
-    def bootstrap(
-        self, statistic: Callable[[IntArray], float], rng: np.random.Generator, rounds: int = 200
-    ) -> tuple[float, float]:
-        """Return the 50 % and 95 % quantiles of a statistic over `rounds` resamples with replacement."""
-        draws = [statistic(rng.choice(self.tokens, len(self.tokens))) for _ in range(rounds)]
-        median, high = np.quantile(draws, (0.5, 0.95))
-        return float(median), float(high)
-
 
 def sample_lengths(
     spec: Distribution, count: int, traces: Mapping[str, Sequence[int]] | None = None
 ) -> LengthSample:
-    """Draw the stratified quantile sample of a law: its quantiles at (i + ½)/count, in whole tokens.
+    """Return the stratified quantile sample of a law: its quantiles at (i + ½)/count, in whole tokens.
 
     `lognormal` is the log-normal law truncated at `max_tokens`: the quantiles are those of the law
     given that the length does not pass the cut, so no mass piles up at the cut. `traces` maps the

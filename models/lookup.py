@@ -36,7 +36,7 @@ _STATED = ("precision", "recompute", "mode", "framework", "gpu_class")
 
 @dataclass(frozen=True)
 class Choice:
-    """The profile that answers, and the equal ones that could have."""
+    """The profile that answers, and equal ones that could answer as well."""
 
     profile: LoadedProfile
     passed_over: tuple[str, ...] = ()
@@ -87,7 +87,7 @@ def like_stated(file: ProfileFile, question: CostQuestion) -> bool:
 
 
 def same_stack(file: ProfileFile) -> tuple[object, ...]:
-    """Return what makes two profiles of a model two different stacks."""
+    """Return the properties in which different stacks of a model differ."""
     software = file.software
     return (
         *(_says(file, name) for name in _STATED),
@@ -226,7 +226,7 @@ def _one_a_model(profiles: Iterable[LoadedProfile]) -> list[LoadedProfile]:
 
 
 def _way(file: ProfileFile) -> tuple[object, ...]:
-    """Return what donors must share: what a step does, not how its states are kept.
+    """Return the properties that donors must share: what a step does, not how its states are kept.
 
     A decode step without a mask takes a small part of one with it, and a micro-batch of an
     accumulated step does not what a whole step does.

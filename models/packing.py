@@ -1,4 +1,4 @@
-"""Deal sequences to replicas, pack shares into micro-batches of a token budget, and fill bins.
+"""Assign sequences to replicas, pack shares into micro-batches of a token budget, and fill bins.
 
 `pack` is best fit, longest first. `fill_bins` adds a lower bound on the number of bins (L2 of Martello and
 Toth, 1990) and solves few sequences exactly by branch and bound: eight sequences of length 7 need eight

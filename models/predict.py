@@ -182,7 +182,7 @@ class _Desk:
         return model_shape(model)
 
     def _donors(self, question: CostQuestion, file: ProfileFile) -> list[FittedProfile]:
-        """Take one profile for every other model that computes as this one does."""
+        """Return one profile for every other model that computes in the same way."""
         others = [
             each
             for _, each in sorted(self._profiles.items())

@@ -1,4 +1,4 @@
-"""A number with its unit, its error and where it came from."""
+"""A number with its unit, its error and its origin."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Origin(str, Enum):
-    """How a number was come by; a sum has the weakest origin of its parts."""
+    """How a number was obtained; a sum has the weakest origin of its parts."""
 
     MEASURED = "measured"
     INTERPOLATED = "interpolated"
@@ -67,7 +67,7 @@ class Estimate:
         )
 
     def at_least(self, other: Estimate) -> Estimate:
-        """Take the larger of two numbers of one unit, bound by bound."""
+        """Return the larger of two numbers of one unit, bound by bound."""
         if other.unit != self.unit:
             raise ValueError(f"cannot compare {other.unit} with {self.unit}")
         larger = self if self.value >= other.value else other

@@ -1,4 +1,4 @@
-"""What a cost model is asked, and the words in which a fitted profile refuses to answer."""
+"""Queries to cost models, and the refusals of fitted profiles."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """Ask about one step: batch and length per data-parallel rank, layout, data-parallel ranks.
+    """A query about one step: batch and length per data-parallel rank, layout, data-parallel ranks.
 
     decode: `batch_sequences` at context `seq_len_tokens`. serve: concurrency `batch_sequences` with
     `prompt_tokens`/`output_tokens`. score and train: `batch_sequences` × `seq_len_tokens`.
@@ -81,7 +81,7 @@ def outside(name: str, query: Query, curve: Curve) -> RefusedError:
 
 
 def ran_out_of_memory(name: str, query: Query, failed: Place) -> RefusedError:
-    """Refuse what was tried and failed, and all that is larger."""
+    """Refuse a size that was tried and failed, and all larger ones."""
     return RefusedError(
         f"{name} ran out of memory there",
         got=str(query),

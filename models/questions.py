@@ -1,4 +1,4 @@
-"""Read a table of questions for cost models: one row a question, one role a row."""
+"""Read a table of questions for cost models: each row is one question about one role."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class CostQuestion:
 
 @dataclass(frozen=True, slots=True)
 class BadQuestion:
-    """A row that asks nothing that could be answered: what it says by column, and why not."""
+    """A row that cannot be answered: its cells by column, and the reason."""
 
     line: int
     said: Mapping[str, str]

@@ -1,4 +1,4 @@
-"""What a stage is priced as: one way to run a role with its time and memory, and how pools overlap."""
+"""Options of a stage: one way to run a role with its time and memory, and how pools overlap."""
 
 from __future__ import annotations
 

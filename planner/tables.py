@@ -19,11 +19,9 @@ def table_role(
     role: str,
     seconds: Mapping[int, float],
     *,
-    kind: str = "rollout",
     gpu_class: str = TABLE_CLASS,
     replica_gpus: int = 1,
     peak_mib: float = 0.0,
-    static_mib: float = 0.0,
 ) -> Role:
     """Make a role whose seconds per step are given per GPU count; switching it costs nothing."""
     options = tuple(
@@ -33,7 +31,7 @@ def table_role(
             gpus // replica_gpus,
             exactly(time, "s", Origin.MEASURED),
             peak_mib,
-            static_mib,
+            0.0,
             0.0,
             0.0,
             0.0,
@@ -42,7 +40,7 @@ def table_role(
         for gpus, time in sorted(seconds.items())
         if gpus % replica_gpus == 0
     )
-    return Role(role, kind, options)
+    return Role(role, "rollout", options)
 
 
 def table_task(

@@ -118,12 +118,12 @@ def find_folder(name: str | Path, environment: Mapping[str, str] | None = None) 
     )
 
 
-def find_profile(name: str | Path, environment: Mapping[str, str] | None = None) -> Path:
+def find_profile(name: str | Path) -> Path:
     """Find one profile: the folder itself, else that name in the user's folder, else a shipped one."""
     path = Path(name)
     if path.is_dir():
         return path
-    places = (user_folder(environment), shipped_folder())
+    places = (user_folder(), shipped_folder())
     for place in places:
         if len(path.parts) == 1 and _file(place / path, "profile", ProfileError) is not None:
             return place / path
@@ -151,18 +151,13 @@ def load_cluster(path: str | Path) -> tuple[ClusterFile, str]:
     return cluster, document.sha256
 
 
-def load_workload(
-    path: str | Path,
-    profiles: Mapping[str, LoadedProfile] | None = None,
-    elsewhere: Iterable[str] = (),
-) -> tuple[WorkloadFile, dict[str, str]]:
-    """Read and check a workload file; return it with the SHA-256 of it and of its trace files.
+def load_workload(path: str | Path) -> tuple[WorkloadFile, dict[str, str]]:
+    """Read a workload file and check it without its profiles; return it with its SHA-256s.
 
-    Without profiles, what a role's profiles must be is not checked. `elsewhere` names further
-    profiles that a workload can name: a message about an unknown one lists them too.
+    The digests are those of the file and of its trace files.
     """
     workload, document = _load(path, WorkloadFile, WorkloadError)
-    return workload, _check_workload(workload, document, profiles, elsewhere)
+    return workload, _check_workload(workload, document, None, ())
 
 
 def _check_workload(

@@ -1,4 +1,4 @@
-"""Rows that lie far from what the rest of their table says, by a robust fit of a plain form.
+"""Find rows that lie far from the rest of their table, by a robust fit of a plain form.
 
 Only at import: what a user measured is judged against its own neighbours once, and what is kept
 out is listed. The cost models fit better forms; this one only has to tell 25 % from noise. A row at

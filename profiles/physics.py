@@ -83,7 +83,7 @@ def _memory(point: Point, memory_mib: float) -> str | None:
 
 
 def _below_weights(point: Point, profile: ProfileFile) -> str | None:
-    """Hold peaks against the weights that must be there, as split as they can be: a slip of a unit shows.
+    """Compare peaks with the weights, split as far as possible, which shows a wrong unit.
 
     Weights that ranks share out (ZeRO-3) or that lie on the host need not be there.
     """
@@ -176,7 +176,7 @@ def _too_fast(point: Point, profile: ProfileFile) -> str | None:
 
 @dataclass(frozen=True)
 class _Size:
-    """What a row claims: its place in the file, sizes that only ever add work, bounds on its time."""
+    """The claims of a row: its place in the file, sizes that only ever add work, bounds on its time."""
 
     index: int
     sizes: tuple[float, ...]

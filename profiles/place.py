@@ -1,4 +1,4 @@
-"""A key of a file that is being checked: where a message points when what stands there is refused."""
+"""A key of a file that is being checked, to which messages about its value point."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Place"]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A dotted key of a document, and the error that refuses what stands there."""
+    """A dotted key of a document, and the class of errors about its value."""
 
     document: Document
     error: type[InputError]

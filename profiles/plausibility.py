@@ -1,4 +1,4 @@
-"""Warnings about files that may be read and are probably not what was meant."""
+"""Warnings about files that are valid but probably not what was meant."""
 
 from __future__ import annotations
 

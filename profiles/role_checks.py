@@ -79,14 +79,14 @@ def same_model(one: ModelShape, other: ModelShape) -> bool:
     return (one.layers, one.hidden, one.heads) == (other.layers, other.hidden, other.heads)
 
 
-def legal_tps(model: ModelShape, most: int = _LARGEST_TP) -> tuple[int, ...]:
+def legal_tps(model: ModelShape) -> tuple[int, ...]:
     """List the tensor-parallel degrees that a model's heads allow.
 
     Query heads divide by tp; KV heads divide by tp, or tp by the KV heads (they are then copied).
     """
     return tuple(
         tp
-        for tp in range(1, min(most, model.heads) + 1)
+        for tp in range(1, min(_LARGEST_TP, model.heads) + 1)
         if model.heads % tp == 0 and (model.kv_heads % tp == 0 or tp % model.kv_heads == 0)
     )
 

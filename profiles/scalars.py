@@ -1,4 +1,4 @@
-"""What a bare word in a file means: the core schema of YAML 1.2.2, section 10.3.2.
+"""Resolve unquoted words in a file by the core schema of YAML 1.2.2, section 10.3.2.
 
 PyYAML follows YAML 1.1, where `no` is false, `1:30` is 90, `010` is 8 and `1e9` is text. Files of
 users mean what they say, so words are resolved here.
@@ -28,7 +28,7 @@ _NOT_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)|[-+]?(NaN|Infini
 
 
 class NotFiniteError(ValueError):
-    """NaN or infinity, which no quantity of ours can be."""
+    """NaN or infinity, which no quantity can be."""
 
 
 class TooLargeError(ValueError):

@@ -1,4 +1,4 @@
-"""What the schemas of all files share: constrained numbers and names, and structs without surprises."""
+"""The common part of all file schemas: constrained numbers and names, and strict structs."""
 
 from __future__ import annotations
 

@@ -28,11 +28,11 @@ FEWEST = 5  # records of a task from which its price is taken
 _NEWEST = 20  # of them count: models and file systems change
 
 
-Seconds = Annotated[float, msgspec.Meta(ge=0.0, le=1e8)]  # years are no move, but a line that was garbled
+Seconds = Annotated[float, msgspec.Meta(ge=0.0, le=1e8)]  # a move of years is a damaged line
 
 
 class RoleSwitch(File, frozen=True, kw_only=True):
-    """What one role needed: seconds to start, to load and to its first step; None: it did not say."""
+    """The times of one role: seconds to start, to load and to its first step; None if not reported."""
 
     role: str
     gpus: int
@@ -64,7 +64,7 @@ class SwitchRecord(File, frozen=True, kw_only=True):
 
 
 class SwitchPrice(msgspec.Struct, frozen=True):
-    """What a task's moves cost: the 90th percentile (s) of so many recorded ones."""
+    """The price of a task's moves: the 90th percentile (s) of so many recorded ones."""
 
     p90_s: float
     records: int

@@ -1,4 +1,4 @@
-"""Turn the messages of the schema library into words for people, and suggest names that were meant."""
+"""Rewrite the messages of the schema library for people, and suggest names that were meant."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def one_of(names: Iterable[object]) -> str:
     return ", ".join(str(name) for name in names) or "nothing"
 
 
-def some_of(name: str, known: Iterable[str], most: int = _MOST_NAMES) -> str:
-    """List at most so many of the known names, the nearest to `name` first, and count the rest."""
+def some_of(name: str, known: Iterable[str]) -> str:
+    """List some of the known names, the nearest to `name` first, and count the rest."""
     ordered = nearest_first(name, known)
-    left = len(ordered) - most
-    return one_of(ordered[:most]) + (f" and {left} more" if left > 0 else "")
+    left = len(ordered) - _MOST_NAMES
+    return one_of(ordered[:_MOST_NAMES]) + (f" and {left} more" if left > 0 else "")
 
 
 def nearest_first(name: str, known: Iterable[str]) -> list[str]:
@@ -127,7 +127,7 @@ def _steps(path: str) -> list[str | int]:
 
 
 def _with_entry_named(path: str, message: str, data: object, shape: type[msgspec.Struct]) -> str:
-    """Put back the key of a dictionary that the library hides: that of the entry refused in these words."""
+    """Restore the key of a dictionary that the library hides: that of the entry with this message."""
     before, hidden, after = path.partition("[...]")
     steps = _steps(before)
     entries = _at(data, steps)
@@ -183,7 +183,7 @@ def _follow(expected: inspect.Type, value: object, steps: Steps) -> tuple[inspec
 
 
 def _chosen(expected: inspect.Type, value: object) -> inspect.Type:
-    """Return the branch of a union that the value speaks for; the value None speaks for none of them."""
+    """Return the branch of a union that the value belongs to; None for the value None."""
     if not isinstance(expected, inspect.UnionType):
         return expected
     branches = [item for item in expected.types if not isinstance(item, inspect.NoneType)]

@@ -1,4 +1,4 @@
-"""What every cost form has in common: places in, positive numbers out, and a robust non-negative fit.
+"""The common part of all cost forms: places in, positive numbers out, and a robust non-negative fit.
 
 A place is one row of three numbers: batch (sequences), length (tokens: context, sequence or
 prompt) and output (tokens; 1 where a phase has none).
@@ -40,7 +40,7 @@ Places: TypeAlias = Array
 
 
 LEAST_SIZE, LARGEST_SIZE = 1e-6, 1e12
-"""Batches and lengths that can be meant; far beyond them products of sizes leave the floating-point range."""
+"""Possible batches and lengths; far beyond them products of sizes leave the floating-point range."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from libra_plan.models.costs.base import Array, FormStruct, Places, relative_nnl
 __all__ = ["CacheForm", "ChunkForm", "fit_cache_memory", "fit_chunk_memory"]
 
 _FLOOR_MUST_GAIN = 0.001
-"""A standing floor must lower the mean relative error by 0.1 % to be believed."""
+"""A standing floor must lower the mean relative error by 0.1 % to be kept."""
 
 
 class CacheForm(FormStruct, frozen=True, tag=True):
@@ -89,7 +89,7 @@ def _loss(form: ChunkForm, at: Places, measured: Array, weights: Array) -> float
 
 def _with_chunk(tokens: Array, measured: Array, weights: Array, chunk: float, floor: float) -> ChunkForm:
     terms = np.stack([np.ones_like(tokens), np.minimum(tokens, chunk), tokens], axis=1)
-    # Rows at the floor say only that the sum lies below it there.
+    # Rows at the floor only show that the sum lies below it there.
     above = measured > floor * (1 + 1e-9)
     if above.sum() < terms.shape[1]:
         above = np.ones_like(above)

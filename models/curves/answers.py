@@ -1,4 +1,4 @@
-"""Answer from one curve: measured, interpolated, extrapolated, assumed, or refused."""
+"""Answer questions from one curve: measured, interpolated, extrapolated, assumed, or refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One quantity (time or memory) of one layout: form, correction, domain and honest errors.
+"""One quantity (time or memory) of one layout: form, correction, domain and held-out errors.
 
 The correction is kriging of ln(measured / form) with a Matérn-5/2 kernel over log2 places: it passes
 near the measured points, as near as their noise allows, and fades to the plain form away from them.
@@ -76,7 +76,7 @@ class Grouping(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How a quantity is fitted: the form, the correction's length (octaves) and noise, the groups."""
+    """The settings of a fit: the form, the correction's length (octaves) and noise, the groups."""
 
     fit: FitForm
     length: float

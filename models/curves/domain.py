@@ -1,4 +1,4 @@
-"""Where a fit may be asked: the convex hull of the measured places in log2 batch and log2 length."""
+"""The domain of a fit: the convex hull of the measured places in log2 batch and log2 length."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Domain(msgspec.Struct, frozen=True, dict=True):
         return octaves, backs
 
     def clamp(self, logs: Array) -> Array:
-        """Bring places into the hull: into its box, then back along the nearer axis."""
+        """Move places into the hull: into its box, then back along the nearer axis."""
         (low_x, high_x), (low_y, high_y) = self.box()
         boxed = np.clip(logs, (low_x, low_y), (high_x, high_y))
         octaves, back = self.step_back(boxed)

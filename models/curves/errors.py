@@ -126,7 +126,7 @@ def _launch_bound(curve: Curve, row: HeldOut) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A measured point and what the fit said of it when its whole group was left out.
+    """A measured point, and its prediction when its whole group was left out of the fit.
 
     `where` is file and line; `quantity` is time_s or memory_mib; `error` is predicted over
     measured, less one; `inside`: whether the other groups surround it.

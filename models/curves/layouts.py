@@ -1,4 +1,4 @@
-"""From the rows of a profile to samples, and from samples to the fitted curves of each layout.
+"""Turn the rows of a profile into samples, and fit the curves of each layout to them.
 
 `TIME` and `MEMORY` say which form, correction and groups each phase is fitted with. Lengths (octaves) and
 noises of the corrections were chosen by leave-one-group-out error over the shipped H200 profiles and public

@@ -173,7 +173,7 @@ class RoleStage(ABC):
 
     @abstractmethod
     def prepare(self, layout: Layout, memory_mib: float, allow_prior: bool) -> Pricer:
-        """Do once what all replica counts of a layout share; `memory_mib` is what the role may reserve."""
+        """Compute what all replica counts of a layout share; `memory_mib` is what the role may reserve."""
 
     def ways(self) -> tuple[tuple[RoleStage, bool], ...]:
         """List how the stage may run, and whether a way needs a pool to itself."""
@@ -326,7 +326,7 @@ class LayoutPricing:
 
 
 def _offload(profile: ProfileFile, asked: Collection[str], allow_prior: bool) -> frozenset[str]:
-    """Settle what lies in host memory: what the role asks, or what the profile was measured with."""
+    """Return what lies in host memory: what the role asks for, or what the profile was measured with."""
     measured = measured_offload(profile)
     parts = frozenset(asked) or measured
     if parts != measured and (measured or not allow_prior):

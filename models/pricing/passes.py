@@ -43,7 +43,7 @@ class StageCost:
 
 
 def _micro_batch_query(share: Share, layout: Layout, shortest_tokens: float = 1.0) -> Query:
-    """Ask for a packed micro-batch as the batch of equal sequences with the same ΣS and ΣS².
+    """Return the query for a packed micro-batch: a batch of equal sequences with the same ΣS and ΣS².
 
     Time per token is affine in the length with ΣS²/ΣS in its place, so N packed tokens cost what
     N/S sequences of S = ΣS²/ΣS cost. Below `shortest_tokens`, the shortest length measured, the
@@ -93,7 +93,7 @@ def training_cost(
 
 
 def _perhaps_without_update(profile: FittedProfile, query: Query, time_s: Estimate) -> Estimate:
-    """Take what tokens do not move off the low bound of a micro-batch that does no update."""
+    """Subtract the constant work from the low bound of a micro-batch that does no update."""
     fit = profile.by_layout.get(query.layout)
     if fit is None or fit.time is None or micro_batches_of(profile.profile) > 1:
         return time_s

@@ -2,7 +2,7 @@
 
 A rollout may also have replicas of several layouts, each serving a range of predicted lengths. Its time is
 the mean over rankings drawn with the predictor's error, not that of perfect ranks: with a poor predictor such
-an option is slower than equal replicas, and then nobody chooses it.
+an option is slower than equal replicas and is not chosen.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def price_role(
 
 
 def _may_share(on: RoleOnClass) -> bool:
-    """Whether it was measured what two processes on one GPU of this class leave each other."""
+    """Whether the shares of two processes on one GPU of this class were measured."""
     measured = on.prices.sharing(on.gpu_class)
     if not measured:
         said = "no switching.yaml says what two processes on one GPU leave each other"
@@ -107,7 +107,7 @@ def _layout_options(on: RoleOnClass, stage: RoleStage, layout: Layout) -> Iterat
 
 
 def _misfit(on: RoleOnClass, stage: RoleStage, layout: Layout) -> str | None:
-    """Return why a layout fits neither the model nor the nodes; None where it does."""
+    """Return why a layout does not fit the model or the nodes; None where it does."""
     size, node_gpus = layout.gpus_per_replica, on.node_gpus
     faults = layout_faults(layout, stage.profile.profile.model)
     if faults:

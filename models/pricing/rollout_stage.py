@@ -63,7 +63,7 @@ class Rollout(RoleStage):
     notes: tuple[str, ...] = ()
 
     def ways(self) -> tuple[tuple[RoleStage, bool], ...]:
-        """Roll out without ever draining, or, in turns with other roles, to the end of every step."""
+        """List rollouts that never drain, or, in turns with other roles, end with every step."""
         if not self.coupling.streams:
             return ((self, False),)
         return ((self, True), (replace(self, coupling=Coupling(CouplingKind.SYNC)), False))
@@ -178,7 +178,7 @@ class Rollout(RoleStage):
         )
 
     def _served(self, admission: Admission, layout: Layout, allow_prior: bool) -> Estimate:
-        """Ask a serving table at this work's mean lengths: it refuses what is too far from its rows."""
+        """Query a serving table at this work's mean lengths; it refuses lengths too far from its rows."""
         order = self.orders[0]
         prompt, output = float(order.prompt_tokens.mean()), float(order.response_tokens.mean())
         query = Query(float(admission.sequences), None, prompt, output, layout)

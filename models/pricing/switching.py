@@ -1,4 +1,4 @@
-"""What it costs to hand over weights, to put a role to sleep, to offload its state and to restart a task.
+"""The costs of handing over weights, putting a role to sleep, offloading its state and restarting a task.
 
 A step with the optimizer in host memory brings its states in and puts them back, layer by layer; weights
 come in for every forward and every backward pass, and trained ones go back once a step. Buffers of two
@@ -93,7 +93,7 @@ def measured_offload(profile: ProfileFile) -> frozenset[str]:
 
 
 def offloaded_state(profile: ProfileFile, layout: Layout, ranks: int, parts: Collection[str]) -> Offloaded:
-    """Count what putting `parts` (optimizer, parameters) to host memory moves, over `ranks` replicas."""
+    """Return the memory that offloading `parts` (optimizer, parameters) moves, over `ranks` replicas."""
     model, software, trains = profile.model, profile.software, profile.phase == "train"
     states = optimizer_mib(model, software, layout, ranks) if trains and "optimizer" in parts else 0.0
     weights = 0.0
@@ -106,7 +106,7 @@ def offloaded_state(profile: ProfileFile, layout: Layout, ranks: int, parts: Col
 
 
 def offloaded_cost(cost: StageCost, state: Offloaded, link: MeasuredSpread | None, name: str) -> StageCost:
-    """Take the state off the GPU, and let the step wait for the link; `low` hides all that it can."""
+    """Return the cost with offloaded state: the step waits for the link; `low` hides all that it can."""
     if link is None:
         raise RefusedError(
             f"{name}: what moving state to pinned host memory takes is unknown",

@@ -1,4 +1,4 @@
-"""The work of one step of a task, as the stages see it."""
+"""The work of one step of a task, as input of the stages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a layout that was not measured might cost; only used where a user allows priors.
+"""Predict the cost of a layout that was not measured; only used where a user allows priors.
 
 Speed-up for each doubling of the GPUs, never 2:
 
@@ -95,7 +95,7 @@ def layout_speedup(source: Layout, asked: Layout, *, experts: bool) -> Speedup:
 
 
 def penalty_words(source: Layout, asked: Layout, *, experts: bool) -> str:
-    """Return what an unmeasured layout is assumed to cost, in words for the plan."""
+    """Return a note for the plan on the assumed cost of an unmeasured layout."""
     speed = layout_speedup(source, asked, experts=experts)
     ratio = asked.gpus_per_replica / source.gpus_per_replica
     span = f"{speed.least:.2f} to {speed.greatest:.2f}"
@@ -137,7 +137,7 @@ def carried_coefficients(
 
 
 def _floor_s(profile: ProfileFile, source: Layout, asked: Layout, tokens: float) -> float:
-    """Return what ring attention and the all-reduces of wider tensor parallelism take at least."""
+    """Return the least seconds of ring attention and of the all-reduces of wider tensor parallelism."""
     model, software, phase = profile.model, profile.software, profile.phase
     floor = 0.0
     if asked.cp > source.cp:

@@ -1,4 +1,4 @@
-"""Predict a model that was not measured from others of its phase, GPU and framework: a stated guess.
+"""Predict a model that was not measured from others of its phase, GPU and framework.
 
 Each coefficient of a fitted form is carried over by the dimension of the transformer it grows with
 (launches with layers, matrix multiplications with the parameters that multiply, what is done element
@@ -53,7 +53,7 @@ class Donor(Protocol):
 
     @property
     def profile(self) -> ProfileFile:
-        """What was measured."""
+        """The measured profile."""
 
     @property
     def by_layout(self) -> Mapping[Layout, LayoutFit]:
@@ -82,7 +82,7 @@ class PhysicsPrior:
         return step.scaled(self.time_scale, math.expm1(TIME_ERROR))
 
     def times_s(self, places: Places) -> list[Estimate]:
-        """Guess the seconds of one step at places (rows, 3).
+        """Predict the seconds of one step at places (rows, 3).
 
         Never below what the GPU's data sheet allows: an answer raised to it names the sheet in `rows`.
         """
@@ -103,7 +103,7 @@ class PhysicsPrior:
         return "no floor" if limits is None else f"least seconds of {gpu_class} ({limits.source})"
 
     def memories_mib(self, places: Places) -> list[Estimate]:
-        """Guess the peak MiB per GPU at many places (rows, 3)."""
+        """Predict the peak MiB per GPU at many places (rows, 3)."""
         if self.memory is None:
             raise RefusedError(
                 f"{self.profile.id}: no donor measured memory",

@@ -1,4 +1,4 @@
-"""How far a rollout's makespan varies with the lengths that are drawn.
+"""The variation of a rollout's makespan with the drawn lengths.
 
 A step's lengths are a sample; its longest responses decide the makespan, and these vary from step to
 step. Steps are drawn again from a fine sample of the law, and the makespan of each is compared with

@@ -237,7 +237,7 @@ class _Search:
 
 
 def _best_uniform(step: _Step, kinds: Sequence[ReplicaKind], gpus: int) -> tuple[float, list[_Piece]]:
-    """Deal all trajectories by rank to replicas of one layout, for each layout; (inf, []) when none fits."""
+    """Return the best single layout, with all trajectories dealt by rank; (inf, []) when none fits."""
     count, longest = len(step.ranked), float(step.ranked.final_context.max())
     best: tuple[float, list[_Piece]] = (math.inf, [])
     for kind in kinds:

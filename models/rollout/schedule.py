@@ -21,7 +21,7 @@ _HEAP_ROWS = 8
 
 
 def dealt_rows(values: FloatArray, replicas: int) -> FloatArray:
-    """Lay rows out as (steps, turns, replicas), the last turn filled up with zeros."""
+    """Reshape rows to (steps, turns, replicas), padding the last turn with zeros."""
     steps, count = values.shape
     turns = -(-count // replicas)
     table = values
@@ -56,7 +56,7 @@ def _only_slots_bind(held: FloatArray, slots: int, tokens: float) -> bool:
 
 
 def _by_slots(turns: FloatArray, slots: int) -> FloatArray:
-    """Put each length where a slot is free first; slots hold the time they end. Gives (rows,)."""
+    """Assign each length to the slot that is free first; slots hold their end times. Returns (rows,)."""
     if turns.shape[1] < _HEAP_ROWS:
         return np.array([slot_steps(row.tolist(), slots) for row in turns.T])
     ends = turns[:slots].T.copy()
@@ -68,7 +68,7 @@ def _by_slots(turns: FloatArray, slots: int) -> FloatArray:
 
 
 def _by_tokens(turns: FloatArray, held: FloatArray, slots: int, tokens: float) -> FloatArray:
-    """Start each length when a slot and its context's tokens are free. Gives (rows,)."""
+    """Start each length when a slot and its context's tokens are free. Returns (rows,)."""
     rows = np.arange(turns.shape[1])
     ends = np.full((len(rows), slots), np.inf)  # inf: free
     kept = np.zeros_like(ends)

@@ -1,4 +1,4 @@
-"""What staleness costs rollouts that never drain: few trajectories may be on their way.
+"""The cost of a staleness bound for rollouts that never drain: it limits trajectories in flight.
 
 Frameworks bound staleness where a trajectory begins: no more than (1 + η) steps' worth may have begun and
 not yet been trained on (AReaL's staleness manager counts so; a trajectory that takes long is trained on when

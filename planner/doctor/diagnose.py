@@ -39,13 +39,13 @@ FINDERS: tuple[Finder, ...] = (
     thrash,
     backlog,
 )
-"""A run that hangs does nothing else worth reporting; then the order in which one asks."""
+"""The order of the findings: first a run that hangs, then as an engineer would look."""
 _WALL_CLOCK_S = 1e9  # logs without a wall clock begin at 0
 
 
 @dataclass(frozen=True, slots=True)
 class Unseen:
-    """What could not be looked for, and the recordings it would take."""
+    """A finding that could not be looked for, and the recordings that it needs."""
 
     code: str
     lacks: tuple[str, ...]
@@ -144,7 +144,7 @@ def diagnose(
 
 
 def judge(evidence: Evidence, limits: Thresholds | None = None, left_out: Iterable[str] = ()) -> Diagnosis:
-    """Look for everything that the evidence can show."""
+    """Run every finder for which there is evidence."""
     limits = limits or Thresholds()
     findings: list[Finding] = []
     unseen = []

@@ -1,4 +1,4 @@
-"""What a new plan would bring, where profiles are at hand: an estimate in place of a bound."""
+"""Estimate what a new plan would gain, where profiles are available, in place of a bound."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from libra_plan.planner.solving import search
 __all__ = ["PLANNED", "StepChange", "estimate_gains", "step_changes", "with_estimates"]
 
 PLANNED = ("rollout-slow", "training-slow", "gpus-idle", "backlog")
-"""Findings that another plan can do something about."""
+"""Findings that another plan can remedy."""
 _SAME = 1e-6
 
 
@@ -39,7 +39,7 @@ class StepChange:
 
     @property
     def factor(self) -> float:
-        """How many times the throughput of now the new plan has."""
+        """The throughput of the new plan over the present one."""
         return self.now_s.value / self.then_s.value
 
 

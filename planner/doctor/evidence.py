@@ -1,4 +1,4 @@
-"""Everything the finders look at, frozen: tracks on one axis, whose the GPUs are, and moves."""
+"""The evidence for the finders, frozen: tracks on one axis, the roles on each GPU, and moves."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Placement:
 
 
 def placement_of(manifest: Manifest) -> Placement:
-    """Return whose the GPUs of a manifest are; seats on one GPU are that GPU's."""
+    """Return the roles on each GPU of a manifest; seats on a GPU belong to that GPU."""
     tasks = manifest.spec.tasks
     holders: dict[tuple[str, int], set[Holder]] = {}
     for task in tasks:
@@ -199,7 +199,7 @@ def gather(
     placement: Placement | None = None,
     moves: Sequence[MovedTask] | None = None,
 ) -> Evidence:
-    """Close the folds and freeze what they hold."""
+    """Finish the folds and freeze the result."""
     gpus, hosts = samples.tracks()
     return Evidence(
         gpus,

@@ -1,4 +1,4 @@
-"""What a finding is, and what finds one."""
+"""Findings and finders."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Level(str, Enum):
 
 
 class Need(str, Enum):
-    """What a finder must have seen before its silence means anything."""
+    """Recordings that a finder needs before the absence of a finding means anything."""
 
     GPUS = "utilization of GPUs (`monitor --out`)"
     MEMORY = "memory of GPUs (`monitor --out`)"
@@ -69,7 +69,7 @@ class Gain:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that holds the pipeline back.
+    """A problem that slows the pipeline down.
 
     `figures` are the evidence as numbers, with units in their names; `evidence` is the same as a
     sentence. It was seen from `began_s` to `ended_s` (seconds since 1970 where the recording has them).
@@ -97,7 +97,7 @@ Look = Callable[["Evidence", "Thresholds"], Iterator[Finding]]
 
 @dataclass(frozen=True)
 class Finder:
-    """Looks for one thing: a stable `code` that scripts rely on, and all that must have been recorded."""
+    """Looks for one problem: a stable `code` that scripts rely on, and all that must have been recorded."""
 
     code: str
     needs: tuple[Need, ...]

@@ -1,4 +1,4 @@
-"""Read what a diagnosis rests on: samples, counts of work, the plan that ran, and its moves."""
+"""Read the evidence of a diagnosis: samples, counts of work, the plan that ran, and its moves."""
 
 from __future__ import annotations
 

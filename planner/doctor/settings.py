@@ -9,7 +9,7 @@ __all__ = ["Thresholds"]
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """When something is worth telling. Shares are of the time in which the reading was known.
+    """When a finding is reported. Shares are of the time in which the reading was known.
 
     `window_s` and `stretch_s` are the lengths in which samples and counters are summed up; a gap
     longer than `gap_s` is time that nobody saw. GPUs are idle up to `idle_percent` and busy from

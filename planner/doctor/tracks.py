@@ -1,4 +1,4 @@
-"""What recordings are reduced to: frozen columns of windows, one track a GPU, host and role.
+"""Tracks: recordings reduced to frozen columns of windows, one track per GPU, host and role.
 
 Unknown is NaN, which compares false with everything, so that an unknown reading never counts as
 idle, busy or full.

@@ -32,7 +32,7 @@ def guess_kind(role: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """When something last got done, seconds on the axis, and the longest usual pause before."""
+    """The time of the last progress, seconds on the axis, and the longest usual pause before it."""
 
     last_s: float
     longest_pause_s: float

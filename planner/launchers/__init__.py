@@ -1,1 +1,1 @@
-"""Manifests: a plan written down for launchers, its checks, and one emitter per launcher."""
+"""Manifests, which describe a plan for launchers; their checks, and one emitter per launcher."""

@@ -1,4 +1,4 @@
-"""What torchrun has to start: one agent per role and node, as environment and argument list."""
+"""List what torchrun must start: one agent per role and node, as environment and argument list."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def _address(role: RoleEntry, node: NodeEntry) -> str:
 def kind_of_command(
     command: tuple[str, ...],
 ) -> tuple[Literal["module", "script", "program"], tuple[str, ...]]:
-    """Tell apart a module (`-m`), a Python script and another program; the interpreter is left out."""
+    """Distinguish a module (`-m`), a Python script and another program; the interpreter is left out."""
     if command[0] in _PYTHONS and len(command) > 1 and (command[1] == "-m" or command[1].endswith(".py")):
         command = command[1:]
     if command[0] == "-m":
@@ -209,7 +209,7 @@ def _environment(
     degrees = {} if role.layout is None else msgspec.structs.asdict(role.layout)
     joint = manifest.spec.together.get(task.id)
     optional = {
-        # What works at once, turn by turn: `a/rollout,b/actor;b/rollout,a/actor`.
+        # Roles that work at once, turn by turn: `a/rollout,b/actor;b/rollout,a/actor`.
         "LIBRA_PLAN_TURNS": ";".join(",".join(turn) for turn in joint.turns) if joint else None,
         "LIBRA_PLAN_SHARE_GROUP": role.share_group,
         "LIBRA_PLAN_MEMORY_MODE": role.memory_mode,
@@ -253,7 +253,7 @@ def _identity(manifest: Manifest, task: TaskEntry, role: RoleEntry, node: str) -
 
 
 def role_notes(task: TaskEntry, role: RoleEntry) -> Iterator[str]:
-    """List what people must know about how a role is started."""
+    """List notes for users about how a role is started."""
     if role.share_group is not None:
         others = [
             other.id for other in task.roles if other.share_group == role.share_group and other is not role

@@ -1,4 +1,4 @@
-"""What an emitter is: a manifest in, files of one launcher out, or a list of what cannot be expressed.
+"""The base of emitters: each makes the files of one launcher, or lists what it cannot express.
 
 An emitter is one module in this package with a constant `EMITTER`; nothing else lists it.
 """
@@ -69,7 +69,7 @@ _PLACE = re.compile(r"[^\s:]+")  # `task` or `task/role` before a reason
 
 
 class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What `--option KEY=VALUE` may tell an emitter; each emitter has its own keys."""
+    """The options of an emitter (`--option KEY=VALUE`); each emitter has its own keys."""
 
 
 class TaskOptions(Options, frozen=True, kw_only=True):
@@ -87,7 +87,7 @@ class LauncherRefusal(ManifestError):
 
     @property
     def message(self) -> str:
-        """The whole text, without the word `got`: a rule of the launcher is nothing that the plan has."""
+        """The whole text, without the word `got`, since the causes are rules of the launcher."""
         allowed = self.allowed and f"allowed: {self.allowed}"
         return "; ".join(filter(None, (f"{self.what}: {self.got}", allowed, self.way_out)))
 
@@ -238,7 +238,7 @@ def missing_abilities(emitter: Emitter[Any], manifest: Manifest) -> list[str]:
     ]
     if counts:
         for task in manifest.spec.tasks:
-            if not any(role.has_unequal_nodes for role in task.roles):  # told above, in other words
+            if not any(role.has_unequal_nodes for role in task.roles):  # reported above, in other words
                 reasons = _where_placement_matters(manifest, task)
                 missing += [f"it chooses the GPUs of roles itself, but {reason}" for reason in reasons]
     return missing
@@ -267,7 +267,7 @@ def _needs(
 
 
 def _where_placement_matters(manifest: Manifest, task: TaskEntry) -> Iterator[str]:
-    """List why it matters which of the task's GPUs a role gets, so that counts are not enough.
+    """List why a role needs particular GPUs of the task, so that counts are not enough.
 
     Counting launchers see just the task's GPUs and choose among them. That is the plan up to a
     renaming of equal GPUs if all are of one class and either lie on one node, or every role takes

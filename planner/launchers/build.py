@@ -1,4 +1,4 @@
-"""Write a plan down as a manifest: tasks, queue, proof, and the way there from the parent."""
+"""Build the manifest of a plan: tasks, queue, proof, and the steps from the parent."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def _valid(manifest: m.Manifest) -> m.Manifest:
 
 
 def _steps(holding: Holding, jointly: set[str]) -> list[Holding]:
-    """Stop and start apart what runs jointly before or after: its GPUs have several holders."""
+    """Use separate stops and starts for joint tasks, because their GPUs have several holders."""
     apart = holding.before is not None and holding.after is not None and not holding.unchanged
     if holding.task not in jointly or not apart:
         return [holding]
@@ -101,7 +101,7 @@ def _steps(holding: Holding, jointly: set[str]) -> list[Holding]:
 def says_the_same(manifest: m.Manifest, parent: m.Manifest) -> bool:
     """Whether a manifest adds nothing to its parent: same inputs, nodes, tasks, queue and policy.
 
-    Left aside is what differs by nature: the generation, the steps from the parent, and figures
+    Not compared is what always differs: the generation, the steps from the parent, and figures
     that the cost of those steps was part of.
     """
 
@@ -131,7 +131,7 @@ def _tasks(
     kept = {new.id for new in described if new.id in old and runs_on_as(old[new.id], old_nodes, new, nodes)}
     for entry in (*joint_entries(plan), *(parent.spec.joint or () if parent is not None else ())):
         if not kept.issuperset(entry.tasks):
-            kept -= set(entry.tasks)  # who shares with a task that starts anew does so, too
+            kept -= set(entry.tasks)  # a task that shares with one that starts anew starts anew, too
     tasks = (
         with_rendezvous(new, generation, ports, old[new.id] if new.id in kept else None) for new in described
     )

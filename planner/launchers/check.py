@@ -1,4 +1,4 @@
-"""Check a manifest by itself, before it is written or used; shares no code with the builder."""
+"""Check a manifest on its own, before it is written or used; shares no code with the builder."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Flaw:
 
 
 def check_manifest(manifest: Manifest, parent: Manifest | None = None) -> list[Flaw]:
-    """List everything that is wrong with a manifest; with its parent, also the way from there."""
+    """List everything that is wrong with a manifest; with its parent, also with the steps from there."""
     checks: tuple[Callable[[Manifest], Iterator[Flaw]], ...] = (
         _digest,
         _names,
@@ -225,7 +225,7 @@ def _ports(manifest: Manifest) -> Iterator[Flaw]:
 
 
 def _host_sums(manifest: Manifest) -> Iterator[Flaw]:
-    """Add up what the roles take on every node and hold it against the inventory."""
+    """Add up what the roles take on every node and compare it with the inventory."""
     cores: dict[str, float] = defaultdict(float)
     memory: dict[str, float] = defaultdict(float)
     for _, _, role in _placed(manifest):
@@ -279,7 +279,7 @@ def _steps(manifest: Manifest) -> Iterator[Flaw]:
 
 
 def _hand_over(manifest: Manifest, parent: Manifest) -> Iterator[Flaw]:
-    """Walk the steps from the parent and see that no GPU ever has two holders."""
+    """Follow the steps from the parent and check that no GPU ever has two holders."""
     if manifest.metadata.parent_digest != parent.metadata.digest:
         yield Flaw("parent-other", "metadata.parentDigest", "it is not the digest of the parent given")
     if manifest.metadata.generation != parent.metadata.generation + 1:

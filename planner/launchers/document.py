@@ -57,7 +57,7 @@ def manifest_digest(manifest: Manifest) -> str:
 
 
 def seal(manifest: Manifest) -> Manifest:
-    """Put the right digest into a manifest."""
+    """Return a manifest with its correct digest."""
     metadata = msgspec.structs.replace(manifest.metadata, digest=manifest_digest(manifest))
     return msgspec.structs.replace(manifest, metadata=metadata)
 
@@ -116,7 +116,7 @@ def _numbers(value: object, path: str) -> Iterator[tuple[str, float]]:
 
 
 def placements_of(manifest: Manifest) -> tuple[IncumbentTask, ...]:
-    """List what every task of a manifest holds: layouts, the GPUs of replicas, nodes of workers."""
+    """List the placement of every task of a manifest: layouts, the GPUs of replicas, nodes of workers."""
     return tuple(
         IncumbentTask(
             task.id,

@@ -1,4 +1,4 @@
-"""Emit a manifest as a launcher's files, over those of an earlier emit: what others wrote stays.
+"""Emit a manifest as a launcher's files, replacing those of an earlier emit; files of others stay.
 
 An index beside the files lists which of them an emit wrote, and with what content.
 """
@@ -28,7 +28,7 @@ INDEX = ".libra-plan-emitted.json"
 
 
 class Index(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """What an emit wrote: the launcher, the manifest's digest, and the SHA-256 of each file by its path."""
+    """Record of an emit: the launcher, the manifest's digest, and the SHA-256 of each file by its path."""
 
     launcher: str
     manifest_digest: str
@@ -200,7 +200,7 @@ def _refuse_changed(folder: Path, digests: Mapping[str, str], before: Mapping[st
 
 
 def _changed(folder: Path, digests: Mapping[str, str], before: Mapping[str, str]) -> Iterator[str]:
-    """List files that hold neither what an emit wrote nor what this one will write."""
+    """List files with other contents than an emit wrote or this one will write."""
     for name in sorted({*digests, *before}):
         path = folder / name
         if not path.exists() and not path.is_symlink():

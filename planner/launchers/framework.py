@@ -1,4 +1,4 @@
-"""What the emitters of reinforcement-learning frameworks share: from a task's parts to files."""
+"""The common base of the emitters of reinforcement-learning frameworks: from a task's parts to files."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _MEGATRON = {
 
 @dataclass(frozen=True)
 class Translation:
-    """A task in the words of a framework.
+    """A task translated for a framework.
 
     `arguments` are added to the user's command; `files` are further files by name; `environment`
     is that of the driver, `node_environment` that of the nodes of the Ray cluster.
@@ -131,7 +131,7 @@ class FrameworkEmitter(Emitter[RayGiven]):
 
 
 def _runnable(command: tuple[str, ...]) -> tuple[str, ...]:
-    """Put Python before a script or module, as torchrun does."""
+    """Prepend Python to a script or module, as torchrun does."""
     return ("python3", *command) if command[0] == "-m" or command[0].endswith(".py") else command
 
 

@@ -1,4 +1,4 @@
-"""What a manifest holds of tasks that run jointly: who takes turns with whom."""
+"""The joint runs of a plan for a manifest: which tasks take turns."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def joint_entries(plan: Plan) -> tuple[JointEntry, ...]:
 
 
 def _turns(run: JointRun) -> tuple[tuple[str, ...], ...]:
-    """List what works at once, crosswise in two pools."""
+    """List the roles that work at once, crosswise in two pools."""
     pools = [[choice.role for choice in pool.choices] for pool in run.configuration.phases[0].pools]
     one, other = run.tasks
     return (

@@ -340,7 +340,7 @@ class ManifestCertificate(_Entry, frozen=True):
 
 
 class ManifestInputs(_Entry, frozen=True):
-    """What the plan was made from: digests of the inputs, and the planner's version."""
+    """The inputs of the plan: their digests, and the planner's version."""
 
     digests: dict[str, str]
     planner: str
@@ -379,7 +379,7 @@ class Metadata(_Entry, frozen=True):
 
 
 class Manifest(_Entry, frozen=True):
-    """A placement manifest: who runs where, how they meet, and how to get there from the parent."""
+    """A placement manifest: what runs where, how ranks meet, and the steps from the parent."""
 
     api_version: Literal["libra-plan/v1alpha1"]
     kind: Literal["PlacementManifest"]

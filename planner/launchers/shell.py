@@ -1,4 +1,4 @@
-"""Write shell scripts and other texts in which whatever comes from outside stays data."""
+"""Write shell scripts and other texts in which external values are quoted, so that they stay data."""
 
 from __future__ import annotations
 

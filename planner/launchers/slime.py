@@ -95,7 +95,7 @@ EMITTER = Slime("slime", ("624b824a", "002fa9d6"), EXACT_GPUS, RayOptions())
 
 
 def _other_order(roles: RoleMapping, nodes: tuple[NodeEntry, ...]) -> Iterator[str]:
-    """Do what slime does with the GPUs it sees, and compare the result with the plan."""
+    """Order GPUs as slime does, and compare the result with the plan."""
     if len(nodes) > 1 and any(_number(node) is None for node in nodes):
         yield f"{roles.task.id}: slime sorts nodes by IP address, and not every node has one"
         return

@@ -86,7 +86,7 @@ def _used(task: TaskEntry) -> dict[str, frozenset[str]]:
 
 
 def _reasons(picked: Manifest, whole: Manifest) -> Iterator[str]:
-    """Look at all tasks for those that share a node, also at ones that are not emitted."""
+    """Check all tasks for those that share a node, including tasks that are not emitted."""
     holders: dict[str, list[str]] = {}
     for task in whole.spec.tasks:
         for name in _used(task):

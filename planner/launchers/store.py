@@ -1,4 +1,4 @@
-"""Keep manifests in a folder: whole or not at all, one after the other, and none lost."""
+"""Keep the manifests of a folder: each is written atomically, and earlier ones are kept."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LOCK = ".lock"
 
 @dataclass(frozen=True)
 class Stored:
-    """The current manifest of a folder (None: there is none) and what had to be said on reading it."""
+    """The current manifest of a folder (None: there is none) and notes from reading it."""
 
     manifest: Manifest | None
     notes: tuple[str, ...] = ()
@@ -54,7 +54,7 @@ def manifest_of_run(run: Manifest | Path | str) -> Manifest:
 
 @contextmanager
 def lock_folder(folder: Path, name: str = LOCK) -> Iterator[None]:
-    """Hold a folder's lock; the kernel gives it back when the process ends, however it ends."""
+    """Hold a folder's lock; the kernel releases it when the process ends, however it ends."""
     path = folder / name
     with path.open("ab") as file:
         try:
@@ -80,7 +80,7 @@ def read_current(folder: Path) -> Stored:
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> Stored:
-    """Make a manifest the current one of a folder, if it is sound and its parent is what lies there.
+    """Make a manifest the current one of a folder, if it is sound and its parent is the present one.
 
     Returns what was current before. Writing the current manifest again changes nothing.
     """

@@ -1,4 +1,4 @@
-"""Write one running task down: its roles with their ranks, and how those ranks meet."""
+"""Describe one running task: its roles with their ranks, and how those ranks meet."""
 
 from __future__ import annotations
 
@@ -230,7 +230,7 @@ def _cards(gpus: frozenset[str], nodes: tuple[m.NodeEntry, ...]) -> dict[str, tu
 
 
 class PortBook:
-    """Hand out ports: the lowest of a node that nobody has, nor a parent's processes may still hold."""
+    """Assigns ports: the lowest free one of a node that no process of the parent may still hold."""
 
     def __init__(self, nodes: tuple[m.NodeEntry, ...], parent: m.Manifest | None) -> None:
         self._ranges = {node.id: node.port_range for node in nodes}

@@ -1,4 +1,4 @@
-"""Order the steps from a parent manifest to a new one: what frees GPUs goes before what takes them."""
+"""Order the steps from a parent manifest to a new one: GPUs are freed before others take them."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def transitions_between(holdings: Iterable[Holding]) -> tuple[Transition, ...]:
 
 
 def _earliest_release(steps: list[Transition]) -> list[Transition]:
-    """Reorder steps within what `after` allows, so that those that free GPUs are not held up."""
+    """Reorder steps as `after` allows, so that those that free GPUs come early."""
     numbers = {step.id: number for number, step in enumerate(steps)}
     sorter = TopologicalSorter({step.id: step.after for step in steps})
     sorter.prepare()

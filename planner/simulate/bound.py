@@ -1,4 +1,4 @@
-"""What no policy can exceed in a world under a seed: proven, whatever it knows and however it moves.
+"""A proven bound on every policy in a world under a seed, whatever it knows and however it moves.
 
 The figure is `weighted` of `figures.py`: Σ v over steps done, v = weight · fair-share seconds of the step ÷
 seconds of the world. Let a run do n_t steps of each task t. At any prices λ, ν_t, μ_t ≥ 0 of a GPU-second, of
@@ -143,7 +143,7 @@ class _Floor:
         self.sample, self.values, self.each = self._sampled()
 
     def value(self, step: int) -> float:
-        """Return what a step is worth."""
+        """Return the value of a step."""
         mean = self.spec.responses.mean_at(step)
         return self.spec.weight * self.references.step_s(self.spec.id, mean) / self.whole_s
 
@@ -161,7 +161,7 @@ class _Floor:
         return drawn.prompts, drawn.responses, calls, drawn.read, slower
 
     def _sampled(self) -> tuple[_Draws, FloatArray, float]:
-        """Sample the steps up to about as many as could be done."""
+        """Sample from the steps that could be done at most."""
         most = 64
         while True:
             at = np.linspace(0, most - 1, _SAMPLED).astype(int).tolist()
@@ -178,7 +178,7 @@ class _Floor:
     # ------------------------------------------------------------ prices
 
     def guess(self, gpu: float) -> tuple[float, _LinePrices]:
-        """Find prices of the task's time at a price of GPUs, by the sample; and about what they come to."""
+        """Find prices of the task's time at a price of GPUs by the sample; return them with their bound."""
         from scipy.optimize import minimize
 
         scale = float(self.values.sum() * self.each) / max(self.seconds, 1.0)
@@ -201,7 +201,7 @@ class _Floor:
         return float(found.fun), prices(found.x)
 
     def paid(self, prices: _LinePrices) -> float:
-        """Return what its time is worth at these prices."""
+        """Return the value of the task's time at these prices."""
         return (prices.rollout + prices.train if self.overlaps else prices.train) * self.seconds
 
     # ------------------------------------------------------------ costs of steps
@@ -221,7 +221,7 @@ class _Floor:
         return total + self.of_trajectories(draws, prices).sum(axis=1) if costs.decode else total
 
     def once(self, prices: _LinePrices) -> float:
-        """Return what each step costs beside its stages: the hand-over of weights, or waking up."""
+        """Return the cost of each step besides its stages: the hand-over of weights, or waking up."""
         costs, ways = self.spec.costs, []
         if "separate" in self.spec.arrangements:
             ways.append(costs.sync_s if costs.decode and costs.train else 0.0)
@@ -289,7 +289,7 @@ class _Floor:
 
 
 class _Count:
-    """What the first n steps of a task bring and cost at least, for every n that can be done.
+    """The value and the least cost of the first n steps of a task, for every n that can be done.
 
     Steps are counted in stretches that grow. Those of a stream are counted by trajectory, since n steps
     train n·S of the trajectories drawn so far.
@@ -363,7 +363,7 @@ class _Count:
         return found
 
     def most(self, factor: float) -> float:
-        """Return the most that steps bring more than they cost, at prices greater by a factor."""
+        """Return the largest value less cost over numbers of steps, at prices multiplied by a factor."""
         gains = self.brought - factor * self.spent
         best = float(gains.max())
         if self.left <= 0.0:

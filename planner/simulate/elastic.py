@@ -1,4 +1,4 @@
-"""Changes that leave replicas where they are: which they are, and how GPUs are dealt so that most stay.
+"""Changes that leave replicas running: find them, and assign GPUs so that most replicas stay.
 
 Where a framework is elastic, whole data-parallel replicas join and leave rollout and training while the
 others go on. A change of a task is elastic when every other role stays as it is, and of rollout and training
@@ -35,7 +35,7 @@ class ElasticChange:
 
 
 def elastic_change(before: IncumbentTask, wanted: IncumbentTask) -> ElasticChange | None:
-    """Deal the wanted GPUs anew so that replicas stay; None where the change is not elastic."""
+    """Reassign the wanted GPUs so that replicas stay; None where the change is not elastic."""
     held = {role.role: role for role in before.roles}
     if set(held) != {role.role for role in wanted.roles} or not _apart(before) or not _apart(wanted):
         return None

@@ -38,7 +38,7 @@ def run_world(
 ) -> RunRecord:
     """Run a world under a policy to its end; the same seed draws the same work for every policy.
 
-    `progress` is told the share that is done; `clock` times the policy's decisions.
+    `progress` receives the share that is done; `clock` times the policy's decisions.
     """
     return Engine(world, policy, seed, keep_stages=keep_stages, clock=clock).run(progress)
 
@@ -112,7 +112,7 @@ class Engine:
         return len(self.record.finished_s) == len(self.runs)
 
     def after(self, seconds: float, act: Callable[[], None]) -> None:
-        """Do something later."""
+        """Schedule a call after some seconds."""
         heappush(self._heap, (self.now + seconds, next(self._order), act))
 
     def watch(self, task: TaskRun, replica: Replica) -> None:
@@ -155,7 +155,7 @@ class Engine:
             self.call_tool(*self._calls.popleft())
         done()
 
-    # ------------------------------------------------------------ what tasks tell
+    # ------------------------------------------------------------ reports of tasks
 
     def stage(self, task: str, role: str, begun: float, seconds: float, gpus: int, busy_gpu_s: float) -> None:
         """Note a stage as it begins; of one that outlasts the world only what is within counts."""
@@ -248,7 +248,7 @@ class Engine:
         self.after(self.world.look_s, self._look_again)
 
     def _see_rollouts(self) -> None:
-        """Note for pictures what rollouts have used so far."""
+        """Record for pictures the GPU time that rollouts have used so far."""
         for name, run in self.runs.items() if self.record.keeps_stages else ():
             if run.spec.costs.decode:
                 live = () if run.placed is None else run.replicas
@@ -267,7 +267,7 @@ class Engine:
             self.moves.start(wanted)
 
     def decide_again(self) -> None:
-        """Look once more, because something happened while tasks moved."""
+        """Let the policy decide again, because something happened while tasks moved."""
         self.after(0.0, lambda: self._decide(urgent=True))
 
     def _view(self, urgent: bool) -> View:

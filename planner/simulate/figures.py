@@ -1,4 +1,4 @@
-"""From records to figures: work against fair shares, completion, idleness, moves; paired intervals."""
+"""Compute figures from records: work per fair share, completion, idleness, moves; paired intervals."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _BUCKET = 0.05
 
 
 class Figures(msgspec.Struct, frozen=True):
-    """What one run came to. Shares are of 1; None: nothing of the kind happened.
+    """The figures of one run. Shares are of 1; None: nothing of the kind happened.
 
     `weighted`: Σ weight × fair shares' worth of work done, per second; `of_bound`: its share of what is
     proven to be out of every policy's reach (`bound.py`). `task_rates`: the work of each task that came, in
@@ -94,12 +94,12 @@ class References:
 def figures_of(
     record: RunRecord, world: World, references: References, bound: float | None = None
 ) -> Figures:
-    """Add up one run; `bound` is what none exceeds under its seed."""
+    """Compute the figures of one run; `bound` holds for every policy under its seed."""
     seconds = record.hours * 3600.0
     done: dict[str, float] = {task.id: 0.0 for task in world.tasks}
     for step in record.steps:
         spec = world.task_of[step.task]
-        # the law of the step, not the luck of its draw: a long draw must not count as more work
+        # the expected lengths of the step, not the drawn ones: a long draw must not count as more work
         done[step.task] += references.step_s(step.task, spec.responses.mean_at(step.step))
     rates = {name: done[name] / _here_s(record, name, seconds) for name in done if name in record.arrived_s}
     weighted = sum(world.task_of[name].weight * value for name, value in done.items()) / seconds
@@ -174,7 +174,7 @@ class SeedMean(msgspec.Struct, frozen=True):
 
     @staticmethod
     def of(values: Iterable[float]) -> SeedMean:
-        """Take the mean of one value per seed, and its interval."""
+        """Compute the mean of one value per seed, and its interval."""
         from scipy.stats import t as student
 
         known = np.array(list(values), dtype=np.float64)

@@ -47,7 +47,7 @@ class Moves:
         return bool(self._waits_for) or bool(self._starting)
 
     def start(self, wanted: tuple[IncumbentTask, ...]) -> None:
-        """Begin to go from what runs to what is wanted."""
+        """Begin the moves from what runs to what is wanted."""
         engine = self.engine
         now = {run.placed.task: run.placed for run in engine.runs.values() if run.placed is not None}
         new = {each.task: each for each in wanted}
@@ -83,7 +83,7 @@ class Moves:
         return self._elastic[task].wanted if task in self._elastic else new.get(task)
 
     def _gives(self, task: str, now: IncumbentTask) -> bool:
-        """Whether a task must give up anything: one that only grows need not end its step."""
+        """Whether a task must give up GPUs; one that only grows need not end its step."""
         return task not in self._elastic or _places(self._elastic[task].stays) != _places(now)
 
     def drained(self, task: TaskRun) -> None:
@@ -200,7 +200,7 @@ class Moves:
             self.missed = False
             self.engine.decide_again()
 
-    # ------------------------------------------------------------ what it costs
+    # ------------------------------------------------------------ costs
 
     def _joining_s(self, task: str, role: str, *, own: bool) -> tuple[float, float]:
         """Return the seconds until a replica joins, and those that training then stands still."""
@@ -217,7 +217,7 @@ class Moves:
         return start + (costs.weights_gib + (costs.state_gib if trains else 0.0)) / load, pause_s
 
     def _cost_s(self, task: str) -> float:
-        """Draw what a start costs; a task that has not run yet has nothing to save."""
+        """Draw the cost of a start; a task that has not run yet has nothing to save."""
         engine = self.engine
         if engine.policy.moves_free:
             return 0.0
@@ -235,7 +235,7 @@ def _drawn(rng: np.random.Generator, spread: tuple[float, float, float]) -> floa
 
 
 def _places(held: IncumbentTask | None) -> frozenset[object]:
-    """Return which replicas of which roles are where, and who shares."""
+    """Return the placement of every replica, and the tasks that share it."""
     if held is None:
         return frozenset()
     return frozenset((role.role, role.share_group, frozenset(role.placed)) for role in held.roles)

@@ -1,4 +1,4 @@
-"""A world's tasks as a planner prices them: by the closed forms, with the error of the models in it."""
+"""Price a world's tasks for a planner: by the closed forms, with model errors."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _switch_s(world: World, task: WorldTask) -> float:
 
 @dataclass
 class NoisyCosts:
-    """Prices of a world's tasks as a planner believes them.
+    """Prices of a world's tasks that a planner works with.
 
     `rng` draws the error of the models once; None: the costs are true. `moves_free`: a move costs nothing.
     """
@@ -81,7 +81,7 @@ class NoisyCosts:
         running: tuple[IncumbentTask, ...] = (),
         horizon_s: float = 3600.0,
     ) -> Problem:
-        """Price tasks at believed mean lengths of responses, tokens."""
+        """Price tasks at estimated mean lengths of responses, tokens."""
         priced = tuple(self._priced(name, means[name]) for name in tasks)
         return Problem(cluster, priced, running, horizon_s=horizon_s)
 

@@ -44,7 +44,7 @@ _RECENT = 5
 
 @dataclass(frozen=True)
 class TaskView:
-    """What can be known of a task that is here.
+    """What a policy may know of a present task.
 
     `means`: mean response of each step done, tokens. `seen_s`: last seconds of each role's stage where they
     set the pace or were measured. `queue`: share of a step's trajectories that wait for a slot. `busy`: share
@@ -62,7 +62,7 @@ class TaskView:
 
 @dataclass(frozen=True)
 class View:
-    """The moment a policy decides in. `true` holds true prices: only a clairvoyant may look at them.
+    """The state in which a policy decides. `true` holds true prices, which only a clairvoyant may read.
 
     `cluster` is what works now, `broken` what tasks held that stopped because a GPU of theirs failed;
     `urgent`: something happened.
@@ -85,7 +85,7 @@ class View:
 
 
 class AllocationPolicy(Protocol):
-    """Decides who holds which GPUs from now on."""
+    """Decides which task holds which GPUs."""
 
     @property
     def name(self) -> str:

@@ -1,4 +1,4 @@
-"""What a run leaves behind, and forms of it: JSON lines, Chrome's trace format, GPUs over time."""
+"""The record of a run, and its forms: JSON lines, Chrome's trace format, GPUs over time."""
 
 from __future__ import annotations
 
@@ -237,6 +237,6 @@ def _means(edges: FloatArray, rows: list[tuple[float, float, float]]) -> FloatAr
 
 
 def _in_order(record: RunRecord, bands: Iterable[Band]) -> list[Band]:
-    """Put tasks in the order they came, and the parts of each by name."""
+    """Sort tasks by arrival, and the parts of each by name."""
     came = {task: number for number, task in enumerate(record.arrived_s)}
     return sorted(bands, key=lambda band: (came.get(band.task, len(came)), band.task, band.part))

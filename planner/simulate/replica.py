@@ -171,7 +171,7 @@ class Replica:
         self._next = None
 
     def step(self) -> Trajectory | None:
-        """Go to the next event; give the trajectory that ended, or that calls a tool outside."""
+        """Advance to the next event; return the trajectory that ended, or that calls a tool outside."""
         self.next_s()
         wakes = self._waiting[0][0] if self._waiting else _EVER
         ends, steps = self._turn
@@ -203,7 +203,7 @@ class Replica:
         return None
 
     def wake(self, trajectory: Trajectory, now: float) -> Trajectory | None:
-        """Go on after a call outside; gives the trajectory if it ended with it."""
+        """Continue a trajectory after a call outside; return it if it ended with the call."""
         self.advance(now)
         del self._outside[id(trajectory)]
         trajectory.calling = False
@@ -231,13 +231,13 @@ class Replica:
         self.admit()
 
     def give_up(self, trajectory: Trajectory, now: float) -> None:
-        """Release a trajectory whose tool has just returned, so that it can go on elsewhere."""
+        """Release a trajectory whose tool has just returned, so that it can continue elsewhere."""
         self.advance(now)
         del self._outside[id(trajectory)]
         self._free(trajectory)
 
     def expect(self, trajectory: Trajectory) -> None:
-        """Keep a slot and room for a trajectory that is on its way here; `wake` lets it go on."""
+        """Reserve a slot and memory for a trajectory that is on its way here; `wake` continues it."""
         self.held += 1
         self.reserved += trajectory.final
         self._outside[id(trajectory)] = trajectory
@@ -249,7 +249,7 @@ class Replica:
         self._prefill(trajectory, context)
 
     def pause(self, now: float, seconds: float) -> None:
-        """Stand still for some seconds, as for new weights."""
+        """Pause for some seconds, as for new weights."""
         self.advance(now)
         self.now += seconds
         self._next = None

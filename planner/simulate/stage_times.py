@@ -1,4 +1,4 @@
-"""Seconds of stages: those of training as the engine draws them, and the closed forms of all stages.
+"""Stage times: training as the engine draws it, and the closed forms of all stages.
 
 Both come from the same costs. The engine times the batch that was generated, replica by replica; the planner
 gets the closed forms of `models/` on quantiles of the law of lengths.
@@ -125,7 +125,7 @@ def rollout_closed_s(
 
 
 def stream_closed(task: WorldTask, costs: DecodeCosts, mean_tokens: float, replicas: int) -> Stream:
-    """Return what a rollout that never drains is made of, on replicas of one tp."""
+    """Return work and latency of a rollout that never drains, on replicas of one tp."""
     order = _orders(task, mean_tokens)[0]
     prefill_s = costs.prefill_s_per_token * float(order.prompt_tokens.sum())
     return stream_of(order, costs.coefficients(), replicas, prefill_s)

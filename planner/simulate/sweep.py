@@ -38,7 +38,7 @@ class Case:
 
 
 def run_case(case: Case, progress: Callable[[float], None] | None = None) -> tuple[Figures, RunRecord]:
-    """Make one run and add it up."""
+    """Make one run and compute its figures."""
     policy = make_policy(case.policy)
     record = run_world(case.world, policy, case.seed, keep_stages=case.keep_stages, progress=progress)
     bound = _bound(case.world, case.seed)
@@ -63,7 +63,7 @@ def sweep(
     backend: str = "loky",
     progress: Callable[[float], None] | None = None,
 ) -> Iterator[tuple[Figures, RunRecord]]:
-    """Make all runs; results come in the order of the cases. `progress` is told the share that is done."""
+    """Make all runs; results come in the order of the cases. `progress` receives the share that is done."""
     tell = progress or (lambda share: None)
     if jobs == 1 and backend == "loky":
         for number, case in enumerate(cases):

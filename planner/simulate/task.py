@@ -97,7 +97,7 @@ class TaskRun:
         self._joining_s = 0.0
 
     def leave(self, stays: IncumbentTask) -> None:
-        """Give up the replicas that do not stay; what they generated is kept, and goes on elsewhere."""
+        """Release the replicas that do not stay; what they generated is kept and continued elsewhere."""
         kept = {gpus for role in stays.roles if role.role == "rollout" for gpus in role.replicas}
         back = [each for one in self.replicas if one.on not in kept for each in one.leave(self.host.now)]
         self.replicas = [each for each in self.replicas if each.on in kept]
@@ -107,7 +107,7 @@ class TaskRun:
         self._changed(stays)
 
     def join(self, role: str, gpus: tuple[GpuId, ...], pause_s: float) -> None:
-        """Take in a replica that is ready; the next training stands still for so long before."""
+        """Add a replica that is ready; the next training pauses for some seconds before."""
         assert self.placed is not None
         self._changed(with_replica(self.placed, role, gpus))
         self._joining_s += pause_s
@@ -119,7 +119,7 @@ class TaskRun:
         self._pending.extendleft(sorted(back, key=attrgetter("step", "number"), reverse=True))
 
     def _changed(self, placed: IncumbentTask) -> None:
-        """Forget what was seen of the form before."""
+        """Drop the observations of the previous form."""
         self.placed, self._last_full = placed, None
         self.seen_s.clear()
 
@@ -166,7 +166,7 @@ class TaskRun:
         return len(held.replicas), sum(map(len, held.replicas))
 
     def _while_alive(self, act: Callable[[], None]) -> Callable[[], None]:
-        """Return what does it unless the task was stopped meanwhile."""
+        """Wrap a function so that it does nothing once the task was stopped."""
         life = self.life
 
         def act_if_alive() -> None:
@@ -188,7 +188,7 @@ class TaskRun:
         replica.put(trajectory, self.host.now)
 
     def ended(self, replica: Replica, trajectory: Trajectory) -> None:
-        """Take what a replica gave: a trajectory that ended, or one that calls a tool outside."""
+        """Process a trajectory of a replica that ended, or that calls a tool outside."""
         if trajectory.calling:
             self._call_tool(replica, trajectory)
             return
@@ -211,7 +211,7 @@ class TaskRun:
         call(trajectory.calls_s[trajectory.done_turns - 1], self._while_alive(back))
 
     def _after_tool(self, replica: Replica, trajectory: Trajectory) -> None:
-        """Go on here, or on the replica to which the dealer moves the trajectory."""
+        """Continue the trajectory here, or on the replica to which the dealer moves it."""
         if not replica.holds_call(trajectory):
             return
         moved = self.dealer.move(trajectory, replica, self.replicas, self.host.now)
@@ -232,7 +232,7 @@ class TaskRun:
         self.host.watch(self, replica)
 
     def refill(self) -> None:
-        """Begin what waits, as far as there is room."""
+        """Start waiting trajectories while there is room."""
         (self._feed if self.overlapping else self._deal)()
 
     def _feed(self) -> None:
@@ -254,7 +254,7 @@ class TaskRun:
             self._drawn += 1
 
     def _feed_stream(self, places: int) -> None:
-        """Begin so many at most, on the emptiest replica first, as far as there is room."""
+        """Start up to this many trajectories, on the emptiest replica first, while there is room."""
         touched: dict[int, Replica] = {}
         while places > 0 and self.replicas:
             self._draw()
@@ -278,7 +278,7 @@ class TaskRun:
             self.host.stage(self.spec.id, scoring.id, begun, seconds, gpus, seconds * gpus)
         if at == self.host.now:
             self._arrived(trajectory)
-        else:  # it is kept whatever becomes of the task
+        else:  # it is kept even if the task stops
             self.host.after(at - self.host.now, partial(self._arrived, trajectory))
 
     def _arrived(self, trajectory: Trajectory) -> None:

@@ -199,7 +199,7 @@ def _below_cut(law: LogNormal, count: int, rng: np.random.Generator) -> IntArray
 
 
 def _correlated(law: LogNormal, common: FloatArray, share: float, rng: np.random.Generator) -> IntArray:
-    """Draw lengths of exactly that law; those with the same normal draw `common` are alike."""
+    """Draw lengths of exactly this law; equal normal draws `common` give similar lengths."""
     own = rng.standard_normal(len(common))
     mixed = math.sqrt(share) * common + math.sqrt(1.0 - share) * own
     location = math.log(law.median_tokens)

@@ -1,4 +1,4 @@
-"""A world: a cluster, the tasks on it with their true costs, and what goes wrong. One small file each.
+"""A world: a cluster, the tasks on it with their true costs, and failures. One small file each.
 
 Everything a run needs is in the file, so that a user can copy one and put in figures of their own.
 Costs are those of `models/`: a decode step of B sequences takes fixed + per_sequence·B + per_token·Σcontexts
@@ -98,7 +98,7 @@ class Drift(File, frozen=True, kw_only=True):
         ))  # fmt: skip
 
     def law(self, mean_tokens: float) -> LogNormal:
-        """Return the law with that mean, as it is drawn."""
+        """Return the distribution with this mean that lengths are drawn from."""
         return _law(self.sigma, self.max_tokens, mean_tokens)
 
 
@@ -151,11 +151,9 @@ class DecodeCosts(File, frozen=True, kw_only=True):
     kv_tokens: Positive
     max_sequences: Count
 
-    def coefficients(self, factor: float = 1.0) -> DecodeCoefficients:
-        """Return the decode step, slower by a factor."""
-        return DecodeCoefficients(
-            self.fixed_s * factor, self.per_sequence_s * factor, self.per_token_s * factor, 0.0
-        )
+    def coefficients(self) -> DecodeCoefficients:
+        """Return the coefficients of the decode step."""
+        return DecodeCoefficients(self.fixed_s, self.per_sequence_s, self.per_token_s, 0.0)
 
 
 class Training(File, frozen=True, kw_only=True):

@@ -1,1 +1,1 @@
-"""What the GPUs of this machine are and do."""
+"""Observe GPUs, hosts and the work of roles: sources, recordings, readers, observations."""

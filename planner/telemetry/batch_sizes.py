@@ -1,4 +1,4 @@
-"""Which micro-batch, or how many sequences at once, memory allows: as stated, or as a recording shows it."""
+"""Find the micro-batches, or sequences at once, that fit in the stated or recorded memory."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = ["BatchSize", "BatchSizes", "batch_sizes"]
 
 @dataclass(frozen=True, slots=True)
 class BatchSize:
-    """One size: what it needs at most (None where the profile does not reach), and whether it fits."""
+    """One size: the upper bound of its memory (None outside the profile), and whether it fits."""
 
     size: int
     accumulation: int | None
@@ -145,7 +145,7 @@ def _begin(loaded: LoadedProfile, samples_per_rank: int | None, current: int, mo
 
 
 def _limits(limit_mib: float | None, recording: str | Path | None, window_s: float) -> Sequence[float]:
-    """Return the memory there is: as stated, or of every window of a recording."""
+    """Return the available memory: as stated, or of every window of a recording."""
     if (limit_mib is None) == (recording is None):
         raise InputError("how much memory there is must be known", allowed="one of --limit-mib, --recording")
     if recording is None:

@@ -64,7 +64,7 @@ class CounterFile:
         self._handle = None
 
     def forked(self) -> None:
-        """Leave the parent's file alone in a forked process."""
+        """Stop using the parent's file in a forked process."""
         self.close()
         self._source, self._paths, self._torn, self._failures, self.error = None, [], False, 0, None
 

@@ -75,7 +75,7 @@ class Counter:
 
     @property
     def error(self) -> str | None:
-        """Why the last line could not be written; None when it could."""
+        """Why the last line could not be written; None if it was."""
         return self._file.error
 
     def add(self, tokens: float = 0, samples: float = 0, episodes: float = 0, steps: float = 0) -> None:
@@ -166,7 +166,7 @@ class Counter:
 
     def _flush_when_due(self) -> None:
         with self._lock:
-            if self._clock() >= self._due_s:  # else another thread has just done it
+            if self._clock() >= self._due_s:  # otherwise another thread has just written the line
                 self._flush()
 
     def _flush(self) -> None:
@@ -206,7 +206,7 @@ class Counter:
         return stamps | line
 
     def _number(self, value: object) -> float | None:
-        """Convert a scalar of any library; None for what is no finite number ≥ 0."""
+        """Convert a scalar of any library; None if it is not a finite number ≥ 0."""
         try:
             number = float(value)  # type: ignore[arg-type]
             if 0.0 <= number < math.inf:
@@ -335,7 +335,7 @@ def _close_all() -> None:
 
 
 def _close_when_child_ends() -> None:
-    """Let multiprocessing call `_close_all` at the end of a child, which runs nothing of `atexit`."""
+    """Make multiprocessing call `_close_all` at the end of a child, where `atexit` does not run."""
     global _closing_pid  # noqa: PLW0603 - one for each process
     util = sys.modules.get("multiprocessing.util")
     if util is not None and _closing_pid != os.getpid():

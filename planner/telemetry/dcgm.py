@@ -231,7 +231,7 @@ class DcgmSource:
         self._xid_before: dict[str | None, tuple[int, ...] | None] = {}
 
     def read(self) -> tuple[NodeSample, ...]:
-        """Ask once."""
+        """Fetch the metrics once."""
         result = self._calls.ask(self._look, self._limit_s)
         now_s = self._clocks.monotonic_s()
         fault, nodes = None, {}
@@ -249,7 +249,7 @@ class DcgmSource:
         )
 
     def close(self) -> None:
-        """Let the thread end."""
+        """Stop the thread."""
         self._calls.close()
 
     def _look(self) -> dict[str, tuple[GpuSample, ...]]:

@@ -1,4 +1,4 @@
-"""By how much observed times are off the profiles they were predicted from.
+"""Compare observed times with the profiles that predicted them.
 
 A window with steps, batch and length is compared with the role's profile at that place; one with
 steps alone (a trainer's log) with the stage time of the plan. Only places inside what was measured
@@ -36,7 +36,7 @@ _TRAINING = ("actor_train", "critic_train", "reward_train")
 
 @dataclass(frozen=True)
 class RoleDrift:
-    """A role's correction, how many windows it newly rests on, and why others were left out."""
+    """A role's correction, how many new windows it rests on, and why others were left out."""
 
     correction: RoleCorrection
     taken: int

@@ -156,11 +156,11 @@ def rates_as_metrics(rates: Sequence[Rate]) -> str:
 
 
 class _Families:
-    """A collector of metrics that are already there."""
+    """A collector of metrics that were computed before."""
 
     def __init__(self, families: list[Metric]) -> None:
         self._families = families
 
     def collect(self) -> list[Metric]:
-        """Return them."""
+        """Return the metrics."""
         return self._families

@@ -79,7 +79,7 @@ def _network() -> dict[str, int | None]:
 
 
 def _ask(read: Callable[[], T]) -> T | None:
-    """Read; None where a container has no such file, or one of another form."""
+    """Call a reader; return None where a container has no such file, or one of another form."""
     try:
         return read()
     except (psutil.Error, OSError, ValueError, LookupError, RuntimeError):

@@ -1,4 +1,4 @@
-"""The loop of `monitor`: one look an interval, each handed to whoever takes samples."""
+"""The loop of `monitor`: one look per interval, whose samples go to every taker."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def monitor(
     notes: Notes = log_note,
     clocks: Clocks = _CLOCKS,
 ) -> int:
-    """Look at GPUs and hosts once an interval, and record what is seen.
+    """Sample GPUs and hosts once per interval, and record the samples.
 
     In the main thread SIGINT and SIGTERM end it cleanly.
 
@@ -147,7 +147,7 @@ def look_until(
     wait: Wait,
     clocks: Clocks,
 ) -> int:
-    """Look until the source ends, `for_s` seconds are over or `wait` returns True; return the looks.
+    """Sample until the source ends, `for_s` seconds are over or `wait` returns True; count the looks.
 
     Looks lie on a grid of `interval_s`; one that took longer costs the looks it ran over, and they are
     not made up for in a burst. A source that is not live is read as fast as it can be.

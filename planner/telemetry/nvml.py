@@ -1,4 +1,4 @@
-"""All calls to NVML. An error makes one reading unknown (None, never 0), a lost GPU all of its own.
+"""All calls to NVML. An error makes one reading unknown (None, never 0), a lost GPU all of its readings.
 
 Except for `load_library`, the library is an argument, so that tests can replace it.
 """

@@ -1,4 +1,4 @@
-"""Reads this machine through NVML, so that no GPU and no call can hold up the others."""
+"""Read this machine through NVML, so that no GPU and no call can delay the others."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _NOT_SUPPORTED = "Not Supported"
 
 @dataclass(eq=False)
 class _Gpu:
-    """What is remembered of a GPU from look to look."""
+    """The state of a GPU between looks."""
 
     device: Device
     calls: TimedCalls[Any]
@@ -44,7 +44,7 @@ class _Gpu:
     details_s: float | None = None
 
     def due(self, now_s: float, every_s: float) -> bool:
-        """Whether the details are to be read again."""
+        """Whether the details are due to be read again."""
         return self.details_s is None or now_s - self.details_s >= every_s
 
 
@@ -78,7 +78,7 @@ class NvmlSource:
         return self._fault if self._no_driver else None
 
     def read(self) -> tuple[NodeSample, ...]:
-        """Look once, for at most twice `look_s`; the first look may take `start_s` longer."""
+        """Sample once, for at most twice `look_s`; the first look may take `start_s` longer."""
         if not self._gpus:
             self._connect()
         look_s = self._timeouts.look_s
@@ -97,7 +97,7 @@ class NvmlSource:
         return (sample_of(self, self._clocks, self._node, now_s, gpus, host=host, fault=self._fault),)
 
     def close(self) -> None:
-        """Leave NVML, unless a call to it hangs: then leaving would hang too."""
+        """Shut NVML down, unless a call to it hangs: then shutting down would hang, too."""
         everything = [self._driver, self._events, *(gpu.calls for gpu in self._gpus)]
         if self._gpus and not any(calls.stuck for calls in everything):
             self._events.ask(self._nvml.nvmlShutdown, self._timeouts.look_s)

@@ -96,7 +96,7 @@ class EventKind(str, Enum):
 
 
 class Event(File, frozen=True):
-    """Something that is acted on at once; `detail` is for people (`XID 79`)."""
+    """An event that the loop acts on at once; `detail` is for people (`XID 79`)."""
 
     kind: EventKind
     task: str | None = None

@@ -122,7 +122,7 @@ class Recorder:
         self._last = max((_number(path) or 0 for path in parts(folder)), default=0)
 
     def write(self, sample: NodeSample) -> None:
-        """Add a sample; whatever the disk does, this does not raise."""
+        """Add a sample; no error of the disk is raised."""
         now_s = self._monotonic_s()
         if self._failed_s is not None and now_s - self._failed_s < _RETRY_S:
             self._dropped += 1
@@ -382,7 +382,7 @@ def _existing_parts(path: Path) -> list[Path]:
 
 
 class RecordedSource:
-    """Plays a recording as if it were live, as fast as it is asked."""
+    """Returns the samples of a recording as if it were live, as fast as they are read."""
 
     name = "recorded"
     live = False

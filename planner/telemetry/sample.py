@@ -1,4 +1,4 @@
-"""What one look at a node's GPUs and host found. A reading that is unknown is None, never 0."""
+"""Samples of a node's GPUs and host. A reading that is unknown is None, never 0."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ HOST_READINGS: tuple[str, ...] = tuple(name for name in HostSample.__struct_fiel
 
 
 class NodeSample(msgspec.Struct, frozen=True, kw_only=True, tag="sample", tag_field="kind"):
-    """One look at one node.
+    """One sample of one node.
 
     `taken_utc` is for people and for joining nodes. Durations come from `monotonic_s`, which no
     clock change affects; it compares only within one run of one node's recording. `faults` are the

@@ -171,7 +171,7 @@ class SmiSource:
         self._answered = False
 
     def read(self) -> tuple[NodeSample, ...]:
-        """Ask nvidia-smi once; when it fails, GPUs seen before stay listed without readings."""
+        """Run nvidia-smi once; when it fails, GPUs seen before stay listed without readings."""
         limit_s = max(self._timeouts.look_s, 2.0) if self._answered else self._timeouts.start_s
         result = self._calls.ask(self._look, limit_s)
         now_s = self._clocks.monotonic_s()
@@ -190,7 +190,7 @@ class SmiSource:
         return (sample_of(self, self._clocks, self._node, now_s, each, host=host, fault=fault),)
 
     def close(self) -> None:
-        """Let the thread end."""
+        """Stop the thread."""
         self._calls.close()
 
     def _look(self) -> tuple[GpuSample, ...]:

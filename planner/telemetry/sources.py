@@ -67,7 +67,7 @@ class SampleSource(Protocol):
     live: bool
 
     def read(self) -> tuple[NodeSample, ...] | None:
-        """Look once."""
+        """Take a sample once."""
         ...
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Sum samples up in windows of time: mean, peak and percentiles of every reading, and who used the GPUs."""
+"""Summarise samples by windows of time: mean, peak and percentiles of every reading, and the GPUs' users."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class ReadingSummary:
-    """What a reading was over a window, of the `count` samples in which it was known."""
+    """The values of a reading over a window, from the `count` samples in which it was known."""
 
     count: int
     mean: float
@@ -226,7 +226,7 @@ class _Values:
 
 @dataclass
 class _Gpu:
-    """What a window has seen of one GPU."""
+    """One GPU in an open window."""
 
     uuid: str | None
     index: int | None

@@ -87,7 +87,7 @@ class Imbalance:
 
 @dataclass(frozen=True, slots=True)
 class ThroughputReport:
-    """What every role gets done: in all, by stretch, and what does not add up or was left out."""
+    """The throughput of every role: in all and by stretch, with what does not add up or was left out."""
 
     totals: tuple[Rate, ...]
     stretches: tuple[Rate, ...]

@@ -73,7 +73,7 @@ class TimedCalls(Generic[T]):
         return self.wait(self._monotonic() + limit_s) if self.start(call) else None
 
     def close(self) -> None:
-        """Let the thread end, now or when its call returns."""
+        """Stop the thread, now or when its call returns."""
         self._calls.put(None)
 
     def _work(self) -> None:
@@ -81,6 +81,6 @@ class TimedCalls(Generic[T]):
             value, error = None, None
             try:
                 value = call()
-            except Exception as problem:  # it belongs to whoever waits
+            except Exception as problem:  # the waiting caller uses it
                 error = problem
             self._results.put(CallResult(value, error, self._monotonic()))

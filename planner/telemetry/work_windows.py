@@ -1,4 +1,4 @@
-"""Windows of work: what one data-parallel rank of a role got done between two moments.
+"""Windows of work: the counts of one data-parallel rank of a role between two times.
 
 Every source of throughput becomes these: lines of our own counters, metrics of trainers and engines
 (`readers`). A rate is what was done in a window over the length of the window, never a total over
@@ -172,7 +172,7 @@ def read_windows(
 
 
 def believable(windows: Iterable[WorkWindow], left_out: list[SkippedRecord]) -> Iterator[WorkWindow]:
-    """Leave out windows longer than a week (a clock was set), and amounts below 0 or above 10¹⁵."""
+    """Drop windows longer than a week (a clock was set), and amounts below 0 or above 10¹⁵."""
     for window in windows:
         if _is_believable(window, f"{window.role}, to {window.end_s:g} s", left_out):
             yield window
@@ -214,7 +214,7 @@ def _lines(path: Path, tail_bytes: int | None) -> Iterator[tuple[int, bytes]]:
 
 @dataclass
 class _Stream:
-    """What must be known of a process to go on reading it."""
+    """The state of reading the lines of one process."""
 
     end_s: float | None = None
     carried: WorkWindow | None = None

@@ -1,4 +1,4 @@
-"""What every format is made of: the facts it needs, and a reader that turns records into drafts."""
+"""The parts of every format: the facts it needs, and a reader that turns records into drafts."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class ProfileDraft:
 
 @dataclass(frozen=True)
 class Reading:
-    """What a reader found: drafts, records it could not use, things to know."""
+    """The result of a reader: drafts, records it could not use, and warnings."""
 
     drafts: tuple[ProfileDraft, ...]
     rejected: Sequence[RejectedRow] = ()

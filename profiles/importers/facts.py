@@ -1,4 +1,4 @@
-"""What a format does not say and the user must: facts given by flags, never guessed."""
+"""Facts that a format does not state, and that the user must give by flags; none is guessed."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _selection(text: str) -> dict[str, str]:
     pairs = [part.partition("=") for part in text.split(",") if part.strip()]
     keys = [key.strip() for key, _, _ in pairs]
     wrong = not pairs or not all(keys) or not all(equals for _, equals, _ in pairs)
-    if wrong or len(set(keys)) < len(keys):  # of two values one would be dropped without a word
+    if wrong or len(set(keys)) < len(keys):  # otherwise one of two values would be dropped silently
         raise ValueError
     return {key.strip(): value.strip() for key, _, value in pairs}
 

@@ -87,7 +87,7 @@ def _mapping(facts: ImportFacts, phase: Phase, source: SourceFiles) -> _Mapping:
 
 
 def _require_column(ours: str, theirs: str, files: Iterable[tuple[str, list[str]]]) -> None:
-    """Refuse a column that a file lacks, or has twice: a value would be dropped without a word."""
+    """Refuse a column that a file lacks, or has twice: a value would be dropped silently."""
     for name, columns in files:
         if theirs not in columns:
             raise InputError(

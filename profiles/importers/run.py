@@ -50,7 +50,7 @@ FORMATS: dict[str, Format] = {
 
 @dataclass(frozen=True)
 class ImportReport:
-    """What became of a source: folders written, rows kept per profile, rows kept out and why, warnings."""
+    """The result of an import: folders written, rows kept per profile, rows kept out and why, warnings."""
 
     folders: tuple[Path, ...]
     kept: dict[str, int]
@@ -201,7 +201,7 @@ def _profile(draft: ProfileDraft, read: SourceFiles, facts: ImportFacts, *, publ
 
 
 def _sound(draft: ProfileDraft, profile: ProfileFile) -> tuple[list[Point], list[RejectedRow]]:
-    """Merge repeats and keep what can be true; say of the rest where it came from and why."""
+    """Merge repeats and keep rows that can be true; list the others with their places and reasons."""
     merged, rejected = _merge_repeats(draft.rows)
     where = {_line(row.where, index): row.where for index, row in enumerate(merged)}
     if len(where) < len(merged):  # several files: their lines repeat

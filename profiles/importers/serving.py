@@ -71,7 +71,7 @@ class Bench:
         return Reading((draft,), rejected, warnings)
 
     def row(self, record: SourceRecord, layout: Mapping[str, int]) -> tuple[SourceRow, list[str]]:
-        """Make the row of one run and what is to be known about it; raise BadRow when it is of no use."""
+        """Make the row of one run, with remarks; raise BadRow when it cannot be used."""
         completed, duration = _known(record, "completed"), _known(record, "duration")
         outputs = _known(record, "total_output_tokens")
         prompt = round(_known(record, "total_input_tokens") / completed)
@@ -97,7 +97,7 @@ class Bench:
         return row, [f"{record.where}: {note}" for note in (*notes, *more)]
 
     def _latencies(self, record: SourceRecord, ttft: float, output: float) -> tuple[float, float, list[str]]:
-        """Return end-to-end seconds, seconds per token after the first, and what was odd."""
+        """Return end-to-end seconds, seconds per token after the first, and a remark."""
         latency, stated_ms = record.positive(self.e2e), record.positive("mean_tpot_ms")
         if latency is None:
             tpot = _known(record, "mean_tpot_ms", shown="the time per output token") / 1e3

@@ -244,7 +244,7 @@ def _rollout_point(seconds: float | None, work: _Work, facts: ImportFacts, sourc
 def _peaks_mib(
     record: SourceRecord, keys: Mapping[str, str], facts: ImportFacts, warnings: list[str]
 ) -> dict[str, float]:
-    """Read peak memory; above the GPU's memory it is nobody's demand and is left out, with a warning.
+    """Read peak memory; a peak above the GPU's memory is left out with a warning.
 
     Pooled allocators of a colocated engine are counted by the trainer's, as if memory were there twice.
     """

@@ -1,4 +1,4 @@
-"""What the GPU, its driver and the host say of themselves; unknown stays None."""
+"""Facts about the GPU, its driver and the host; None where unknown."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class NvmlFacts:
 
 
 def read_nvml(uuid: str | None, load: Callable[[str], Any] = import_module) -> NvmlFacts:
-    """Ask NVML about the GPU with this UUID; every fact is None without pynvml or a driver."""
+    """Read facts about the GPU with this UUID from NVML; all are None without pynvml or a driver."""
     try:
         nvml = load("pynvml")
         nvml.nvmlInit()
-    except Exception:  # no library, no driver, no permission: all mean that NVML cannot be asked
+    except Exception:  # no library, no driver or no permission: NVML cannot be read
         return NvmlFacts()
     with contextlib.ExitStack() as left:
         left.callback(_ask, nvml.nvmlShutdown)

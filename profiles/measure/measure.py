@@ -27,7 +27,7 @@ _PRECISIONS = ("auto", "bf16", "fp32-master/bf16")
 
 
 class MeasureBackend(Protocol):
-    """Builds the model and tells what it runs on; the shipped one is `TorchBackend`."""
+    """Builds the model and describes what it runs on; the shipped one is `TorchBackend`."""
 
     def setup(self, name: str) -> Mapping[str, object]:
         """Describe model, hardware and software of a kind of work."""
@@ -45,7 +45,7 @@ class MeasureBackend(Protocol):
 
 @dataclass(frozen=True)
 class MeasureReport:
-    """What a run did: the folders written, the journal, and the counts of each profile."""
+    """The result of a run: the folders written, the journal, and the counts of each profile."""
 
     folders: tuple[Path, ...]
     journal: Path
@@ -193,7 +193,7 @@ class _Run:
     notes: Notes
 
     def measure(self, phase: str, profile: str, points: Sequence[PlannedPoint], deadline: float) -> Counts:
-        """Measure one phase; the work, and with it the model, is let go on return."""
+        """Measure one phase; the work, and with it the model, is released on return."""
         done = len(self.journal.done(profile).keys() & set(points))
         if done == len(points) or self.clock() >= deadline:  # do not build a model for nothing
             return Counts(done_before=done, left=len(points) - done)

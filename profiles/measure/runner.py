@@ -74,7 +74,7 @@ class MeasureSettings:
 
 @dataclass
 class Counts:
-    """What became of the planned points."""
+    """The outcomes of the planned points."""
 
     ok: int = 0
     oom: int = 0
@@ -125,7 +125,7 @@ def measure_points(
 
 
 def _next(pending: Sequence[PlannedPoint], counts: Counts, left_s: float) -> PlannedPoint | None:
-    """Take the first point expected to end in time; a large one may fit once a middle one is known."""
+    """Return the first point expected to end in time; a large one may fit once a middle one is known."""
     return next((point for point in pending if _fits_in_time(point, counts, left_s)), None)
 
 

@@ -100,7 +100,7 @@ class TorchWork:
             raise
 
     def _is_oom(self, error: BaseException | None) -> bool:
-        """Look through the chain: leaving a failed graph capture raises its own error over the first."""
+        """Check the whole chain of errors: leaving a failed graph capture raises another one."""
         while error is not None:
             text = str(error).lower()
             if isinstance(error, self.torch.OutOfMemoryError) or "out of memory" in text:
@@ -163,7 +163,7 @@ class TrainWork(TorchWork):
         optimizer.zero_grad(set_to_none=True)
 
     def _accumulate(self, tokens: Any, labels: Any) -> None:
-        """Add a micro-batch's gradients; nothing of the pass but them is left."""
+        """Add a micro-batch's gradients; nothing else of the pass is kept."""
         torch = self.torch
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.autocast):
             hidden = self.body(input_ids=tokens, use_cache=False).last_hidden_state.flatten(0, 1)

@@ -1,4 +1,4 @@
-"""Length samples: the law they are drawn from, their tail, and bootstrap."""
+"""Length samples: the law they are drawn from and their tail."""
 
 import math
 
@@ -82,12 +82,3 @@ def test_long_tail_shows_in_the_squares_ratio():
     assert sample.mean == 3400
     assert sample.squares_ratio > 4 * sample.mean
     assert sample.longest == 30_000
-
-
-def test_bootstrap_is_seeded_and_orders_its_quantiles():
-    """The same seed gives the same p50 and p95, and the tail is above the middle."""
-    sample = sample_lengths(LogNormal(median_tokens=1000, sigma=1.0, max_tokens=30_000), 100)
-    first = sample.bootstrap(lambda t: float(t.max()), np.random.default_rng(1))
-    again = sample.bootstrap(lambda t: float(t.max()), np.random.default_rng(1))
-    assert first == again
-    assert first[0] <= first[1] <= sample.longest

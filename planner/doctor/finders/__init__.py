@@ -1,1 +1,1 @@
-"""One function for each thing that can hold the pipeline back."""
+"""One function for each problem that can slow the pipeline down."""

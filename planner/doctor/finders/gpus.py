@@ -1,4 +1,4 @@
-"""GPUs that hang, rest, wait for links, or work on while the others of their role have nothing left."""
+"""GPUs that hang, idle, wait for links, or work while most GPUs of their role have nothing left."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["gpus_idle", "hang", "long_tail", "sync_traffic"]
 
 _QUIET_PAUSES = 3.0
 _LEAST_QUIET_S = 60.0  # a checkpoint or an evaluation takes as long
-_HELD_SHARE = 0.05  # of a GPU's memory: more is held by somebody
+_HELD_SHARE = 0.05  # of a GPU's memory: with more, some process holds it
 _RESTS, _WORKS = 0.9, 0.5  # shares of a window that are idle
 
 
@@ -74,7 +74,7 @@ def hang(evidence: Evidence, limits: Thresholds) -> Iterator[Finding]:
 
 @finder("gpus-idle", Need.GPUS)
 def gpus_idle(evidence: Evidence, limits: Thresholds) -> Iterator[Finding]:
-    """Find GPUs that rest long enough to be used; unknown time counts as neither idle nor busy."""
+    """Find GPUs that are idle long enough to be used; unknown time counts as neither idle nor busy."""
     for group in evidence.groups:
         known_s, idle_s = group.total("known_s"), group.total("idle_s")
         if known_s < limits.seen_s or idle_s < limits.idle_share * known_s:

@@ -48,7 +48,7 @@ def memory_unused(evidence: Evidence, limits: Thresholds) -> Iterator[Finding]:
 
 @dataclass(frozen=True, slots=True)
 class _Growth:
-    """What grows, from where to where, and when the GPU is full."""
+    """Growth of memory: of what, from where to where, and when the GPU is full."""
 
     what: str
     first_mib: float
@@ -111,7 +111,7 @@ def _of_gpu(gpu: GpuTrack, limits: Thresholds) -> _Growth | None:
 
 
 def _of_role(evidence: Evidence, track: RoleTrack, limits: Thresholds) -> _Growth | None:
-    """Look at what a role's allocator reserved, against the smallest of its GPUs."""
+    """Compare what a role's allocator reserved with the smallest of its GPUs."""
     known = [
         limit for gpu in evidence.gpus_of(track.task, track.role) if (limit := largest_known(gpu.limit_mib))
     ]

@@ -1,4 +1,4 @@
-"""Tasks that are moved so often that moving costs more than it brings."""
+"""Tasks that are moved so often that moves cost more than they gain."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def thrash(evidence: Evidence, limits: Thresholds) -> Iterator[Finding]:
 
 
 def _densest(moves: Sequence[MovedTask], within_s: float) -> Sequence[MovedTask]:
-    """Return the moves of the window of that length that holds most."""
+    """Return the moves in the window of this length that holds most of them."""
     best: Sequence[MovedTask] = moves[:1]
     first = 0
     for last, move in enumerate(moves):

@@ -1,1 +1,1 @@
-"""Worlds from users' own recordings: what they hold is fitted, what they do not stays the base world's."""
+"""Fit worlds to users' recordings; figures that these do not contain stay those of the base world."""

@@ -1,4 +1,4 @@
-"""What recordings hold that a world can be fitted to, and what a fit came to."""
+"""The evidence in recordings that a world can be fitted to, and the findings of a fit."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class TrajectorySeen(msgspec.Struct, frozen=True):
 
 @dataclass
 class TaskSeen:
-    """What was seen of one task. `responses`: step and mean length; `wholes`: mean prompt plus response."""
+    """Observations of one task. `responses`: step and mean length; `wholes`: mean prompt plus response."""
 
     stages: dict[str, list[StageSeen]] = field(default_factory=dict)
     decode: list[DecodeSeen] = field(default_factory=list)
@@ -111,7 +111,7 @@ class TaskSeen:
             self.wholes.append(tokens / samples)
 
     def join(self, other: TaskSeen) -> None:
-        """Add what was seen of the same task elsewhere."""
+        """Add observations of the same task from elsewhere."""
         for role, rows in other.stages.items():
             self.stages.setdefault(role, []).extend(rows)
         self.decode += other.decode
@@ -146,7 +146,7 @@ class Recorded:
     errors: list[float] = field(default_factory=list)
 
     def task(self, name: str) -> TaskSeen:
-        """Return what was seen of a task."""
+        """Return the observations of a task."""
         return self.tasks.setdefault(name, TaskSeen())
 
 
@@ -175,7 +175,7 @@ class FittedFigure:
 
 @dataclass
 class FitFindings:
-    """What a fit came to: figures, what stays assumed and why, doubts, what is of profiles."""
+    """The findings of a fit: figures, assumptions with their reasons, doubts, and the share of profiles."""
 
     figures: list[FittedFigure] = field(default_factory=list)
     assumed: list[tuple[str, str]] = field(default_factory=list)
@@ -197,7 +197,7 @@ class FitFindings:
         self.figures.append(FittedFigure(key, value, unit, *span, samples, of, how))
 
     def keep(self, key: str, why: str) -> None:
-        """Note that a figure stays the base's."""
+        """Note that a figure stays that of the base world."""
         self.assumed.append((key, why))
 
     def enough(self, key: str, count: int, least: int, what: str) -> bool:

@@ -169,7 +169,7 @@ def fit_world(
     if out is not None:
         with writing(out):
             out.write_text(fit.yaml(), encoding="utf-8")
-        read_world(out)  # says what a world must not be, should the base and the recording not go together
+        read_world(out)  # refuses an invalid world, in case base and recording do not go together
     _tell(fit, out, notes)
     return fit
 
@@ -281,7 +281,7 @@ def _refuse(base: World, seen: Recorded, found: FitFindings) -> None:
 
 
 def _matched(base: World, seen: Recorded) -> dict[str, TaskSeen]:
-    """Return what was seen by the base's tasks; a recording that names no task is of the only one."""
+    """Return observations by the base's tasks; a recording that names no task belongs to the only one."""
     known = base.task_of
     strangers = [name for name in seen.tasks if name and name not in known]
     if len(base.tasks) == 1:
@@ -306,7 +306,7 @@ def _matched(base: World, seen: Recorded) -> dict[str, TaskSeen]:
 
 
 def _placed(task: WorldTask, seen: TaskSeen, placed: Placements | None) -> TaskSeen:
-    """Fill in the GPUs of stages that do not tell them, as the user stated them."""
+    """Fill in the GPUs that the user stated, for stages that do not state them."""
     if placed is None:
         return seen
     names = _names(task, seen)

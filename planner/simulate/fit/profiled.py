@@ -16,7 +16,7 @@ __all__ = ["with_profiles"]
 
 
 def with_profiles(task: WorldTask, profiles: Sequence[FittedProfile]) -> tuple[WorldTask, list[str]]:
-    """Put the costs of measured layouts in place of the task's, and say what was taken from which profile.
+    """Replace the task's costs by those of measured layouts, and note what was taken from which profile.
 
     Decode: the affine step of each measured tp, with the room and slots of the task's own entry for it.
     Training and scoring: one data-parallel rank of the layout whose GPUs the task's replicas have.

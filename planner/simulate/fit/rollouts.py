@@ -1,4 +1,4 @@
-"""Costs of a rollout: by how much the base's decode costs are to be multiplied.
+"""Fit the costs of a rollout: the factor on the base's decode costs.
 
 Two kinds of evidence. Windows that state sequences at once and mean context are decode steps: each is
 compared with the base's law of a step. Whole rollout stages of sync steps are compared with what the engine
@@ -168,8 +168,8 @@ def _typical_s(
 ) -> FloatArray:
     """Return the median seconds of stages with these mean lengths.
 
-    A stage hangs on its longest trajectories, so that one draw says little: many are made, each of another
-    luck, at some means, and a line is laid through them in logarithms (a parabola where means are far apart).
+    A stage depends on its longest trajectories, so one draw says little: many are drawn at several means,
+    and a line is fitted through them in logarithms (a parabola where means are far apart).
     """
     draws = int(np.clip(_TURNS / (_KNOTS * task.samples * task.turns), _LEAST_DRAWS, _MOST_DRAWS))
     apart = math.log(means.max() / means.min())

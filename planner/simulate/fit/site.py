@@ -1,4 +1,4 @@
-"""The site and what goes wrong on it: GPUs, failures, costs of moves, errors of models."""
+"""Fit the site: GPUs, failures, costs of moves, errors of models."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LEAST_FAILURES = 3
 
 
 def fit_site(world: World, seen: Recorded, most_placed: int, found: FitFindings, *, told: bool) -> Site:
-    """Take the GPUs that were watched, else those that the user told, or at least what a role held."""
+    """Return the GPUs that were watched, else those that the user stated, or at least what a role held."""
     gpus = seen.gpus or most_placed
     if gpus <= (0 if told else world.site.gpus) and not seen.gpus:
         found.keep("site", "the GPUs of the site were not recorded, and no role held more than these")
@@ -70,7 +70,7 @@ def fit_failures(world: World, seen: Recorded, found: FitFindings) -> Failures |
 
 
 def fit_switching(world: World, seen: Recorded, found: FitFindings) -> SwitchCosts:
-    """Take starts, saving and loading from recorded moves: least, median and greatest."""
+    """Fit starts, saving and loading from recorded moves: least, median and greatest."""
     base, tasks = world.switching, world.task_of
     saved = {name: task.costs.state_gib for name, task in tasks.items()}
     loaded = {name: task.costs.state_gib + task.costs.weights_gib for name, task in tasks.items()}

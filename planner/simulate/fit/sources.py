@@ -1,4 +1,4 @@
-"""Read recordings of every kind we know; what a file is, is told by what is in it."""
+"""Read recordings of every known kind; the contents of a file show its kind."""
 
 from __future__ import annotations
 
@@ -193,10 +193,10 @@ def add_monitor(path: Path, into: Recorded) -> None:
 
 
 def _trace(path: Path, into: Recorded, facts: ReaderFacts) -> None:
-    """Take in steps, stages, moves and failures.
+    """Read the steps, stages, moves and failures of a trace.
 
     A trace has no stage of rollouts: in a sync step it is what was before the first other stage. That of an
-    async task overlaps with all others, and is not told.
+    async task overlaps with all others, and is not known.
     """
     kinds: defaultdict[str, list[Row]] = defaultdict(list)
     for number, line in enumerate(path.read_bytes().splitlines(), start=1):
@@ -256,7 +256,7 @@ def _add_stages(
     """Note the stages of a step; of an async step its training alone."""
     if serial and "rollout" in sizes:
         first = min((row["begun_s"] for row in own), default=step["at_s"])
-        wakes = 2 if shared else 0  # before the rollout, and before what follows it
+        wakes = 2 if shared else 0  # starts before the rollout, and before the stages after it
         rollout = StageSeen(number, first - begun, step["tokens"], sizes["rollout"], wakes=wakes)
         stages.setdefault("rollout", []).append(rollout)
     for role, row in {row["role"]: row for row in own}.items():

@@ -1,4 +1,4 @@
-"""Costs of training and scoring, and stragglers, from the seconds of their stages."""
+"""Fit the costs of training and scoring, and stragglers, from the seconds of their stages."""
 
 from __future__ import annotations
 

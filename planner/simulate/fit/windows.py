@@ -1,4 +1,4 @@
-"""From windows of work, of our counters or of somebody's metrics, to stages, decode steps and lengths."""
+"""Turn windows of work, from our counters or other metrics, into stages, decode steps and lengths."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class _Block:
 
 
 def add_windows(windows: Iterable[WorkWindow], into: Recorded, source: str) -> None:
-    """Take windows in; ranks that hold what another process counts are taken once."""
+    """Add windows; a rank that several processes count is added once."""
     blocks: dict[tuple[str, str], dict[int, list[_Block]]] = defaultdict(lambda: defaultdict(list))
     owners: dict[tuple[str, str, int], str] = {}
     layouts: dict[tuple[str, str], tuple[int, int, bool]] = {}

@@ -38,7 +38,7 @@ POLICIES: dict[str, Callable[[], AllocationPolicy]] = {
     "ours-no-sharing": lambda: Ours(loop_without("sharing")),
     "clairvoyant": Clairvoyant,
 }
-"""What makes each policy anew, for a run."""
+"""Functions that make a new policy for a run, by name."""
 
 
 def make_policy(name: str) -> AllocationPolicy:

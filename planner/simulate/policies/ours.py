@@ -22,12 +22,12 @@ from libra_plan.planner.telemetry.work_windows import WorkWindow
 
 __all__ = ["LoopVariant", "Ours", "loop_without", "records_of", "without_mixes", "without_sharing"]
 
-_BEGAN_S = 1_800_000_000.0  # any wall clock will do
+_BEGAN_S = 1_800_000_000.0  # any date
 _CHECKPOINT_S = 60.0  # checkpoints are about one step old
 
 
 def without_mixes(problem: Problem) -> Problem:
-    """Leave out rollouts whose replicas differ in size."""
+    """Remove rollout options whose replicas differ in size."""
 
     def alike(role: Role) -> Role:
         return replace(role, options=tuple(option for option in role.options if not option.mix))
@@ -62,7 +62,7 @@ class LoopVariant:
 
 
 def loop_without(part: str) -> LoopVariant:
-    """Leave a part out.
+    """Return the loop without one of its parts.
 
     `horizon`: a move must pay within a look; `forecast`: lengths stay as seen; `hysteresis`: no looks in a
     row, no threshold, no doubt, no least stay; `elastic`: every change stops the task; `mixed`: replicas of a
@@ -88,7 +88,7 @@ def loop_without(part: str) -> LoopVariant:
 
 @dataclass
 class Ours:
-    """Takes one look of the loop whenever it is asked (docs/design/005-replan.md)."""
+    """Runs one look of the loop for every decision (docs/design/005-replan.md)."""
 
     variant: LoopVariant = field(default_factory=LoopVariant)
     moves_free: bool = False
@@ -107,7 +107,7 @@ class Ours:
         return self.variant.elastic
 
     def decide(self, view: View) -> tuple[IncumbentTask, ...] | None:
-        """Take one look; what it adopts is what is wanted."""
+        """Run one look, and return the placements that it adopts."""
         rules = self._rules(view)
         horizon_s = rules.stay.prior_s if self._horizon_s is None else self._horizon_s
         today = self._problem(view, horizon_s, ahead_s=None)

@@ -136,7 +136,7 @@ class GreedyByQueue:
     _placed: Placed = ()
 
     def decide(self, view: View) -> Placed | None:
-        """Average queues, let a node change hands, and plan each task in its part."""
+        """Average queues, move a node between tasks, and plan each task in its part."""
         whole = world_cluster(view.world)
         unit = min(view.world.site.gpus_per_node, max(1, len(whole.gpus) // (2 * len(view.tasks))))
         if set(self._gpus) != set(view.names):
@@ -179,7 +179,7 @@ class SiaLike:
     _restarts: dict[str, int] = field(default_factory=dict)
 
     def decide(self, view: View) -> Placed | None:
-        """Choose anew."""
+        """Choose configurations again."""
         held = (*view.running, *view.broken)
         market = configuration_values(
             view.believed.problem(view.cluster, recent_lengths(view), view.names, held)

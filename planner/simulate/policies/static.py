@@ -1,4 +1,4 @@
-"""Policies that decide once, and the clairvoyant that decides with what nobody knows."""
+"""Policies that decide once, and the clairvoyant, which knows the true costs and future lengths."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ Placed = tuple[IncumbentTask, ...]
 class SplitPolicy:
     """Gives every task GPUs of its own, equally or by weight, in the best form for its first lengths.
 
-    Parts are cut anew when tasks come or go. A task is planned anew in its part when its GPUs fail or come
-    back, and when a subclass says so.
+    The split is made again when tasks come or go. A task is planned again in its part when its GPUs fail
+    or return, and when a subclass says so.
     """
 
     name: str
@@ -63,7 +63,7 @@ class SplitPolicy:
         return best_in(lambda part: self._priced(view, task.id, part), view.cluster, works)
 
     def _revised(self, view: View, task: TaskView, works: Iterable[GpuId], placed: Placed) -> Placed:
-        """Return what a task whose GPUs are the same shall hold."""
+        """Return the placement of a task whose part is unchanged."""
         return placed
 
     def _priced(self, view: View, name: str, part: Cluster) -> Problem:
@@ -117,7 +117,7 @@ class BestStatic:
     _placed: Placed = ()
 
     def decide(self, view: View) -> Placed | None:
-        """Plan when the cluster or the tasks are others than before; what runs is then the start."""
+        """Plan again when the cluster or the tasks have changed, starting from what runs."""
         now = (frozenset(view.cluster.gpus), frozenset(view.names))
         if now != self._for:
             self._for = now
@@ -143,7 +143,7 @@ class Clairvoyant:
     least_gain: float = 0.01
 
     def decide(self, view: View) -> Placed | None:
-        """Solve the true problem; keep what runs where that is nearly as good."""
+        """Solve the true problem; keep what runs if it is nearly as good."""
         means = {task.id: _to_come(view, task) for task in view.tasks}
         problem = view.true.problem(view.cluster, means, view.names, view.running)
         plan = solve_problem(problem, PARAMS).plan

@@ -1,4 +1,4 @@
-"""Readers of metrics that trainers and engines write anyway, so that nobody need change a loop.
+"""Readers of metrics that trainers and engines write anyway, so that no training loop must change.
 
 A new one is a module with a `READER` and a line in `READERS`.
 """

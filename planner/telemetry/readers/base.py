@@ -1,4 +1,4 @@
-"""What every reader is made of, and how a step's log becomes windows of its roles.
+"""The parts of every reader, and how the log of a step becomes windows of its roles.
 
 A trainer logs one record a step: how long the step took and how long each stage of it. Steps are
 laid end to end, since few logs say when they were. Each role has one window a step, as long as the
@@ -28,7 +28,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class ReaderFacts:
-    """What a log may not say: the task, the GPUs of the run, the samples of a step."""
+    """Facts that a log may lack: the task, the GPUs of the run, the samples of a step."""
 
     task: str = ""
     gpus: int | None = None
@@ -98,7 +98,7 @@ def records_reader(
 
 
 def step_windows(steps: Iterator[StepLog], task: str, left_out: list[SkippedRecord]) -> Iterator[WorkWindow]:
-    """Lay steps end to end and yield a window for each role of each."""
+    """Place steps one after the other, and yield a window for each role of each step."""
     at_s = 0.0
     for step in steps:
         if not step.step_s > 0:
