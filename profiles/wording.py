@@ -183,7 +183,7 @@ def _follow(expected: inspect.Type, value: object, steps: Steps) -> tuple[inspec
 
 
 def _chosen(expected: inspect.Type, value: object) -> inspect.Type:
-    """Return the branch of a union that the value belongs to; None for the value None."""
+    """Return the branch of a union that a value belongs to, which is never the branch for None."""
     if not isinstance(expected, inspect.UnionType):
         return expected
     branches = [item for item in expected.types if not isinstance(item, inspect.NoneType)]
