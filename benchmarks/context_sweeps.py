@@ -64,7 +64,7 @@ def read(path: Path) -> list[Row]:
 
 
 def point(model: str, length: float, ranks: int, seconds: float) -> Row:
-    """Give one row with its physics, per token and GPU of the replica."""
+    """Return one row with its physics, per token and GPU of the replica."""
     shape, limits = SHAPES[model], gpu_limits("h100_sxm")
     assert limits is not None
     rate = limits.bf16_per_s
@@ -76,7 +76,7 @@ def point(model: str, length: float, ranks: int, seconds: float) -> Row:
 
 
 def terms(rows: list[Row], name: str) -> Array:
-    """Give the terms of one candidate, (rows, coefficients)."""
+    """Return the terms of one candidate, (rows, coefficients)."""
     own = [[row.multiplied_s * (row.model == model) for model in SHAPES] for row in rows]
     attended = [[row.attended_s * (row.model == model) for model in SHAPES] for row in rows]
     shared = [[row.attended_s] for row in rows]

@@ -160,7 +160,7 @@ def read(data: Path | None, name: str) -> list[dict[str, str]] | None:
 def left_out(
     recipe: Recipe, samples: Sequence[CurveSample], groups: Sequence[object], least: int
 ) -> list[float]:
-    """Give ln(measured / predicted) of each group left out, where `least` samples remain."""
+    """Return ln(measured / predicted) of each group left out, where `least` samples remain."""
     errors: list[float] = []
     for group in dict.fromkeys(groups):
         kept = [sample for sample, other in zip(samples, groups, strict=True) if other != group]

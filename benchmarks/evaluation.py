@@ -75,12 +75,12 @@ class Results:
         return tuple(dict.fromkeys(run.world for run in self.runs))
 
     def of(self, world: str) -> list[Figures]:
-        """Give the runs of a world."""
+        """Return the runs of a world."""
         return [run for run in self.runs if run.world == world]
 
     @property
     def ratios(self) -> list[PairedRatio]:
-        """Give every policy's ratio to the best static plan, world by world."""
+        """Return every policy's ratio to the best static plan, world by world."""
         return [
             each
             for world in self.worlds
@@ -151,7 +151,7 @@ def _world(world: str, results: Results) -> list[str]:
 
 
 def _mean(runs: Sequence[Figures], field: str, form: str, unit: float) -> str:
-    """Give the mean over the seeds that have one."""
+    """Return the mean over the seeds that have one."""
     known = [value for run in runs if (value := getattr(run, field)) is not None]
     return form.format(mean(known) * unit) if known else "–"
 

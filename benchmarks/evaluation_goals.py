@@ -37,7 +37,7 @@ class Goal:
 
 
 def ratios_of(runs: Sequence[Figures], policy: str, over: str) -> dict[str, PairedRatio]:
-    """Give the paired ratios of two policies in every world that has both."""
+    """Return the paired ratios of two policies in every world that has both."""
     return {each.world: each for each in paired(runs, policy, over)}
 
 
@@ -107,7 +107,7 @@ def _complementary(runs: Sequence[Figures], over: str) -> Goal:
 
 
 def _most(runs: Sequence[Figures], world: str, over: str) -> float | None:
-    """Give what no policy exceeds over another, by the bound proven for each seed: their geometric mean."""
+    """Return what no policy exceeds over another, by the bound proven for each seed: their geometric mean."""
     shares = [run.of_bound for run in runs if (run.world, run.policy) == (world, over)]
     if not shares or any(share is None for share in shares):
         return None

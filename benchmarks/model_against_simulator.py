@@ -40,7 +40,7 @@ every way, its own or not; the rollout of an async task has no stage of its own,
 
 
 def ways(task: WorldTask) -> Iterator[tuple[str, WorldTask]]:
-    """Give the ways a task can run: its own, and where it rolls out and trains, every other."""
+    """Return the ways a task can run: its own, and where it rolls out and trains, every other."""
     if not (task.costs.decode and task.costs.train):
         yield "alone", task
         return
@@ -56,7 +56,7 @@ def ways(task: WorldTask) -> Iterator[tuple[str, WorldTask]]:
 
 
 def placed(world: World, task: WorldTask, mean_tokens: float) -> Iterator[IncumbentTask]:
-    """Give the exact planner's placement of a task on its weighted share of the GPUs."""
+    """Return the exact planner's placement of a task on its weighted share of the GPUs."""
     cluster = world_cluster(world)
     parts = split(cluster, shares(cluster, {each.id: each.weight for each in world.tasks}))
     believed = NoisyCosts(msgspec.structs.replace(world, tasks=(task,)))
@@ -67,7 +67,7 @@ def placed(world: World, task: WorldTask, mean_tokens: float) -> Iterator[Incumb
 
 
 def cases(world: World) -> Iterator[tuple[str, float, Case]]:
-    """Give way, mean length and case of every task; of tasks that are alike but for their name, the first."""
+    """Return way, mean length and case of every task; of tasks that differ in name only, the first."""
     seen = set[bytes]()
     for task in world.tasks:
         alike = msgspec.json.encode(msgspec.structs.replace(task, id="any", arrives_s=0.0))
@@ -105,7 +105,7 @@ def why(case: Case, stage: str, error: float) -> str:
 
 
 def lines(name: str, way: str, mean: float, case: Case) -> Iterator[tuple[str, ...]]:
-    """Give the lines of a case."""
+    """Return the lines of a case."""
     closed, simulated = closed_s(case), engine_s(case)
     gpus = ", ".join(f"{role} {len(sizes)}×{sizes[0]}" for role, sizes in case.sizes.items())
     for number, stage in enumerate((*case.sizes, "step")):

@@ -124,7 +124,7 @@ class TimeShares:
         return float(self.room @ of_room + gains.max(initial=0.0) * jobs)
 
     def _fair(self, kind: Kind, jobs: int) -> float:
-        """Give the rate of an equal share: its part of every type's time, at most all of its own."""
+        """Return the rate of an equal share: its part of every type's time, at most all of its own."""
         shares = np.array([gpus / jobs / kind[1] for gpus in self.gpus])
         shares /= max(1.0, shares.sum())
         return float(sum(s * self.rates.alone[name, kind] for s, name in zip(shares, TYPES, strict=True)))

@@ -91,7 +91,7 @@ class Jobs:
 
     @property
     def kept(self) -> Floats:
-        """Give what a change leaves of a job's goodput."""
+        """Return what a change leaves of a job's goodput."""
         return (self.age_s - self.restarts * self.restart_s) / (self.age_s + self.restart_s)
 
 
@@ -128,7 +128,7 @@ class Round:
     room: Floats
 
     def objective(self, choice: NDArray[np.int64]) -> float:
-        """Give Sia's objective (less is better) of a choice; −1 leaves a job out."""
+        """Return Sia's objective (less is better) of a choice; −1 leaves a job out."""
         runs = choice >= 0
         worth = self.values[np.flatnonzero(runs), choice[runs]].sum()
         return LEFT_OUT * len(choice) - float(worth)

@@ -58,7 +58,7 @@ def timed(work: Callable[[], object]) -> str:
 
 
 def report(rows: int) -> Iterator[str]:
-    """Give the lines of the table."""
+    """Return the lines of the table."""
     profiles = load_folder(shipped_folder(), library=()).profiles
     fits: dict[str, FittedProfile] = {}
 

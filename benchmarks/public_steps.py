@@ -74,7 +74,7 @@ def _times(struct: Any, names: tuple[str, ...], factor: float) -> Any:
 
 
 def in_mode(task: WorldTask, row: Row) -> WorldTask:
-    """Give the task as it runs in a row; apart, the trainer scores what is not dropped."""
+    """Return the task as it runs in a row; apart, the trainer scores what is not dropped."""
     costs = task.costs
     if row.drop:
         kept = tuple(each for each in costs.scoring if each.id not in row.drop)
@@ -97,7 +97,7 @@ def in_mode(task: WorldTask, row: Row) -> WorldTask:
 
 
 def case_in(world: World, row: Row, factors: Mapping[str, float]) -> Case:
-    """Give the case of a row with scaled costs."""
+    """Return the case of a row with scaled costs."""
     task = world.tasks[0]
     task = in_mode(msgspec.structs.replace(task, costs=scaled(task.costs, factors)), row)
     sizes = {role: _sizes(text) for role, text in row.placed.items()}
@@ -128,7 +128,7 @@ def fit_row(world: World, row: Row, factors: dict[str, float]) -> None:
 
 
 def results(family: Family) -> Iterator[tuple[Row, dict[str, float], dict[str, float]]]:
-    """Give rows in order, with simulated and closed seconds."""
+    """Return rows in order, with simulated and closed seconds."""
     world = read_world(ROWS.parent / f"{family.world}.yaml")
     factors: dict[str, float] = {}
     for row in family.rows:
@@ -139,7 +139,7 @@ def results(family: Family) -> Iterator[tuple[Row, dict[str, float], dict[str, f
 
 
 def lines(row: Row, simulated: dict[str, float], closed: dict[str, float]) -> Iterator[tuple[str, ...]]:
-    """Give the lines of a row: its step, then the stages that are published."""
+    """Return the lines of a row: its step, then the stages that are published."""
     for stage, published in (("step", row.step_s), *row.stages.items()):
         use = "fitted" if stage in row.fit else "held out"
         if stage == "step" and row.fit and "step" not in row.fit:

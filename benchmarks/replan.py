@@ -48,7 +48,7 @@ def line(*cells: object) -> None:
 
 
 def best_plan(problem: Problem) -> tuple[tuple[IncumbentTask, ...], float]:
-    """Give the best plan from nothing, and what it is worth."""
+    """Return the best plan from nothing, and what it is worth."""
     market = configuration_values(problem)
     found = choose(market, [task.worth for task in market.tasks], AllowedChanges(), 1e-5, None)
     plan = place_choice(market, found.chosen, found.prices, {})
@@ -152,7 +152,7 @@ def noisy(stick: Path, noise: float, looks: int, seed: int) -> tuple[float, floa
 
 
 def _worth(worth: dict[tuple[str, str, int], float], task: str, name: str, gpus: int) -> float:
-    """Give a place's true worth; one beaten by a smaller one of its class does what that does."""
+    """Return a place's true worth; one beaten by a smaller one of its class does what that does."""
     known = [
         value for (own, kind, count), value in worth.items() if (own, kind) == (task, name) and count <= gpus
     ]

@@ -35,7 +35,7 @@ MOST_HISTORY = 40
 
 
 def length_at(second: float) -> float:
-    """Give the true mean length: it grows by the same factor every step."""
+    """Return the true mean length: it grows by the same factor every step."""
     return FIRST * (LAST / FIRST) ** min(1.0, second / (STEPS * STEP_S))
 
 
@@ -83,7 +83,7 @@ State = tuple[int, int, int]
 
 
 def rates(second: float) -> dict[State, tuple[float, float]]:
-    """Give what both tasks are worth in every split, by the problem of that moment."""
+    """Return what both tasks are worth in every split, by the problem of that moment."""
     problem = problem_at(exactly(length_at(second)), 3600.0)
     references = {task.id: task.priced.reference for task in configuration_values(problem).tasks}
     rl, other = problem.tasks

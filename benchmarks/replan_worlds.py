@@ -62,7 +62,7 @@ class SiaWorld:
         return world
 
     def rate(self, goodput: Floats) -> Floats:
-        """Give what a goodput counts."""
+        """Return what a goodput counts."""
         found: Floats = LEFT_OUT - goodput**POWER if self.sias_own else goodput
         return np.maximum(found, 1e-3)
 

@@ -57,7 +57,7 @@ def best_seconds(instance: dict[str, Any], *, fill: bool) -> float:
 
 
 def peer_seconds(instance: dict[str, Any]) -> float | None:
-    """Give the seconds of RLinf's answer; embodied splits by the pipelined form for all groups."""
+    """Return the seconds of RLinf's answer; embodied splits by the pipelined form for all groups."""
     answer = instance.get("rlinf_answer")
     if not answer or answer.get("mode") is None:
         return instance.get("peer_total_s")

@@ -72,7 +72,7 @@ def table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
 
 
 def kinds() -> str:
-    """Tell how often the best guess of a trajectory's kind is right, by the law of each world."""
+    """Return how often the best guess of a trajectory's kind is right, by the law of each world."""
 
     def line(name: str) -> list[str]:
         (task,) = world_of(name, COSTS[0]).tasks
@@ -126,7 +126,7 @@ def against_emptiest(rows: Sequence[Row]) -> str:
 
 
 def routed(rows: Sequence[Row]) -> str:
-    """Tell how many trajectories ended in the bucket of their length, and how many tokens moved."""
+    """Return how many trajectories ended in the bucket of their length, and how many tokens moved."""
     rules = [rule for rule in _rules(rows) if rule not in (BASE, "oracle")]
     lines = []
     for world, costs in groups(rows):

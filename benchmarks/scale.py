@@ -144,7 +144,7 @@ def _role(
 
 
 def _asked(problem: Problem, policy: str) -> Problem:
-    """Give some tasks what a policy asks of them."""
+    """Add the settings that a policy needs to some tasks."""
     gpus = len(problem.cluster.gpus)
     if policy in [each.value for each in Policy]:
         quotas = tuple(Quota(team, gpus // 4) for team in TEAMS) if policy == Policy.FAIR_SHARE.value else ()

@@ -38,17 +38,17 @@ class Case:
 
     @property
     def task(self) -> WorldTask:
-        """Give the task."""
+        """Return the task."""
         return self.world.tasks[0]
 
     @property
     def overlaps(self) -> bool:
-        """Tell whether rollouts go on while it trains."""
+        """Return whether rollouts go on while it trains."""
         return self.task.coupling == "async" and not self.shared
 
     @property
     def streams(self) -> bool:
-        """Tell whether its rollouts never drain."""
+        """Return whether its rollouts never drain."""
         return self.overlaps and self.task.rollouts == "stream"
 
 
@@ -68,7 +68,7 @@ def case_of(world: World, task: WorldTask, sizes: Sizes, mean_tokens: float, *, 
 
 
 def closed_s(case: Case) -> dict[str, float]:
-    """Give what the planner is told, with true costs: seconds by role, and of the step."""
+    """Return what the planner is told, with true costs: seconds by role, and of the step."""
     task, costs = case.task, case.task.costs
     mean = task.responses.first_mean_tokens
     lengths = expected_step_lengths(task, mean)
@@ -98,7 +98,7 @@ def closed_s(case: Case) -> dict[str, float]:
 
 
 def engine_s(case: Case) -> dict[str, float]:
-    """Give the same as simulated, as means over seeds; the rollout of an async task has no stage.
+    """Return the same as simulated, as means over seeds; the rollout of an async task has no stage.
 
     Three seeds, more where a run has few trajectories: their luck should not be taken for a model's error.
     """
@@ -125,7 +125,7 @@ def _one_run(case: Case, seed: int) -> dict[str, float]:
 
 
 def _rollout_s(case: Case, record: RunRecord) -> float:
-    """Give what was before the first other stage of a step."""
+    """Return what was before the first other stage of a step."""
     first = min((row.begun_s for row in record.stages if row.role != "rollout"), default=record.steps[0].at_s)
     wakes = 2 if case.shared and len(case.sizes) > 1 else 0
     return first - wakes * case.task.costs.wake_s

@@ -1,1 +1,1 @@
-"""The problem, its columns, the solvers, the plan, its verifier, manifests and the launcher."""
+"""The problem, its configurations, the solvers, the plan, its verifier, manifests and launchers."""

@@ -1,4 +1,4 @@
-"""The plan: which way each task runs, on which GPUs, how good that is and how good it could be."""
+"""The plan: how each task runs, on which GPUs, its objective and the bound on it."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ __all__ = [
 
 
 class MemoryMode(str, Enum):
-    """Say what roles of a shared pool do with their state while another one works."""
+    """What roles of a shared pool do with their state while another role works."""
 
     RESIDENT = "resident"
     SLEEP = "sleep"
 
 
 class Status(str, Enum):
-    """Say what is known about the plan's objective."""
+    """What is known about the plan's objective."""
 
     OPTIMAL = "optimal"
     FEASIBLE = "feasible"
@@ -72,7 +72,7 @@ class RoleChoice:
 
     @property
     def layout(self) -> Layout:
-        """Give the layout of one replica."""
+        """Return the layout of one replica."""
         return self.option.layout
 
 
@@ -127,12 +127,12 @@ class Configuration:
 
     @property
     def steps_per_s(self) -> float:
-        """Give the throughput, steps per second."""
+        """Return the throughput, steps per second."""
         return 1.0 / self.step_time_s.value
 
     @property
     def bottleneck(self) -> tuple[str, float]:
-        """Give the role that takes longest, and its share of the step (others may overlap with it)."""
+        """Return the role that takes longest, and its share of the step (others may overlap with it)."""
         times = {
             choice.role: choice.option.time_s.value
             for phase in self.phases
@@ -161,7 +161,7 @@ class PlacedRole:
 
     @property
     def placed(self) -> frozenset[tuple[Layout, tuple[GpuId, ...]]]:
-        """Give which layout is on which GPUs, whatever the order of replicas."""
+        """Return which layout is on which GPUs, whatever the order of replicas."""
         return frozenset(zip(self.choice.option.layouts, self.replicas, strict=True))
 
 
@@ -204,7 +204,7 @@ class QueuedTask:
 class Pass:
     """One step of a search that settles several things in order, and what no plan could better.
 
-    `tier N`: worth of its tasks with the tiers above as they are; `quota`: worth within quotas, and
+    `tier N`: objective of its tasks with the tiers above fixed; `quota`: objective within quotas, and
     `borrow` beyond them; `latency-first`: weighted step time, seconds, less is better. `duals` prove a
     bound as those of the certificate do, where there are any.
     """
@@ -234,7 +234,7 @@ class DeadlineSlack:
 
 @dataclass(frozen=True, slots=True)
 class TeamShare:
-    """What a team has: GPUs, those of them beyond its quota, and its worth, within quotas and now."""
+    """What a team has: GPUs, those of them beyond its quota, and its objective, within quotas and now."""
 
     team: str
     quota_gpus: int
@@ -246,7 +246,7 @@ class TeamShare:
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """What is proven: no plan of this problem is worth more than `bound`.
+    """What is proven: no plan of this problem has a larger objective than `bound`.
 
     `gap` = (bound − objective) / max(|objective|, 1e-9). `bounds` names every bound that was
     computed (`lp`, `cp-sat`); `bound` is the least of them. `baselines` holds the objectives of
@@ -277,8 +277,8 @@ class Certificate:
 class JointRun:
     """Tasks that run jointly, in one configuration that covers all of them; its roles are named `task/role`.
 
-    The first task works in the first pool while the second works in the second, then they change places. What
-    each running task says of itself is its part of this configuration.
+    The first task works in the first pool while the second works in the second, then they change places. Each
+    running task states its part of this configuration.
     """
 
     kind: SharingKind
@@ -288,7 +288,7 @@ class JointRun:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Plan:
-    """Which way each task runs, on which GPUs, which tasks wait and why, and how good that is.
+    """How each task runs, on which GPUs, which tasks wait and why, and the objective with its bound.
 
     Attributes
     ----------
@@ -391,7 +391,7 @@ class Plan:
         return data
 
     def to_frame(self) -> DataFrame:
-        """Return the plan as a table of pandas, one row a role.
+        """Return the plan as a pandas table, one row for each role.
 
         Returns
         -------
@@ -420,7 +420,7 @@ class Plan:
         return plan_html(self.known_problem, self)
 
     def draw(self, path: str | Path) -> None:
-        """Draw the plan as SVG: one lane a GPU, one bar a stage, over the longest step.
+        """Draw the plan as SVG: one lane for each GPU, one bar for each stage, over the longest step.
 
         Parameters
         ----------
@@ -504,7 +504,7 @@ class Plan:
 
 
 def held_by(plan: Plan) -> tuple[IncumbentTask, ...]:
-    """Say what a plan's tasks hold once it runs; roles that take GPUs in turn share a group."""
+    """Return what a plan's tasks hold once it runs; roles that take GPUs in turn share a group."""
     return tuple(_held(running) for running in plan.running)
 
 

@@ -1,4 +1,4 @@
-"""From a workload, its profiles and a cluster to the frozen problem that solvers get."""
+"""Price a workload with its profiles on a cluster: the frozen problem that solvers get."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _quotas(workload: WorkloadFile) -> tuple[Quota, ...]:
 
 
 def _what_is_priced(spec: TaskSpec) -> bytes:
-    """Return what the prices of a task's roles depend on: tasks with the same have the same prices."""
+    """Return what the prices of a task's roles depend on; tasks that agree in it have the same prices."""
     roles = [msgspec.structs.replace(role, command=()) for role in spec.roles]
     return msgspec.json.encode([spec.work_per_step, spec.coupling, roles])
 
@@ -165,7 +165,7 @@ def _adapter_rank(spec: TaskSpec) -> int | None:
 
 
 def _without_handover(roles: Sequence[Role], cluster: Cluster, *, possible: bool) -> tuple[Role, ...]:
-    """State why weights cannot change pools; where the task allows no colocation, refuse the rollout."""
+    """Note why weights cannot change pools; if the task allows no colocation, refuse the rollout."""
     key = "intra" if len(cluster.nodes) == 1 else "inter"
     said = (
         f"new weights cannot be handed over to another pool: {key}_node_gib_per_s is unknown and no"
@@ -232,7 +232,7 @@ def _traces(spec: TaskSpec, folder: ProfilesFolder) -> Mapping[str, Sequence[int
 def corrected_role(
     role: Role, task: str, profiles: Collection[str], corrections: CorrectionsFile | None
 ) -> Role:
-    """Correct the options of a role that something is known of; each says so in its notes.
+    """Correct the options of a role for which corrections exist; the notes of each option say so.
 
     A correction of a profile that the role no longer names says nothing about it.
     """

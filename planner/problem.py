@@ -1,4 +1,4 @@
-"""The problem a solver gets: the cluster and, for every task, what each role costs in each form.
+"""The problem that a solver gets: the cluster and, for every task, the costs of each role in each form.
 
 All numbers are already priced by the cost models, so that solvers, the verifier and the test
 oracle read one frozen table and nothing in it can drift during a solve.
@@ -35,7 +35,7 @@ __all__ = [
 
 
 class Policy(str, Enum):
-    """Say what the plan maximises."""
+    """What the plan maximises."""
 
     THROUGHPUT = "throughput"
     MAX_MIN = "max-min"
@@ -77,12 +77,12 @@ class Role:
 
     @property
     def on_gpu(self) -> bool:
-        """Tell roles that hold GPUs from CPU-only ones."""
+        """Whether the role holds GPUs; CPU-only roles do not."""
         return self.cpu_workers == 0
 
 
 LEAST_KEPT = 0.01
-"""Part of its worth that a task keeps when it moves, however long that takes: a task whose GPUs are
+"""Share of its value that a task keeps when it moves, however long that takes: a task whose GPUs are
 gone must start again somewhere, and never doing so is worse."""
 
 
@@ -96,7 +96,7 @@ class Deadline:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A post-training job: its roles in stage order, how they couple, and what it is worth.
+    """A post-training job: its roles in stage order, how they couple, and its weight.
 
     `roles_fill_pools`: the framework wants every role of a pool on all of the pool's GPUs (verl and
     RLinf do); otherwise a role may use some of them.
@@ -150,7 +150,7 @@ class IncumbentRole:
 
     @property
     def placed(self) -> frozenset[tuple[Layout, tuple[GpuId, ...]]]:
-        """Give which layout is on which GPUs, whatever the order of replicas."""
+        """Return which layout is on which GPUs, whatever the order of replicas."""
         return frozenset(zip(self.mix or (self.layout,) * len(self.replicas), self.replicas, strict=True))
 
 
@@ -185,14 +185,14 @@ class Quota:
 
 
 class SharingKind(str, Enum):
-    """Say what tasks that run jointly share (docs/design/003-shared-tasks.md)."""
+    """What tasks that run jointly share (docs/design/003-shared-tasks.md)."""
 
     TURNS = "turns"
 
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """Tasks that may run jointly, where that is worth more than running them apart.
+    """Tasks that may run jointly, where that has a higher value than running them apart.
 
     `turns`: two sync tasks take the same two pools in turn; while one trains the other rolls out.
     """

@@ -1,4 +1,4 @@
-"""From a plan to its manifest, and from the folder of a manifest to the plan that runs."""
+"""Save a plan as a manifest, and read the running plan from the folder of a manifest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`solve`, `verify` and `explain`: the public way from a workload to a verified plan and what binds it."""
+"""`solve`, `verify` and `explain`: from a workload to a verified plan and its explanation."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["explain", "search", "solve", "verify"]
 
 DEFAULT_GAP = 1e-5
-_MOST_KEPT_GAP = 1e-3  # a running plan that was stopped further from its bound is looked at anew
+_MOST_KEPT_GAP = 1e-3  # a running plan whose search ended further from its bound is solved again
 
 
 def solve(
@@ -216,7 +216,7 @@ def explain(
 
 
 def _params(time_limit_s: float, gap: float, solver: str, deterministic: bool, seed: int) -> SolveParams:
-    """Return the parameters of a search; refuse a solver that is not there."""
+    """Return the parameters of a search; refuse an unknown solver."""
     known = [each.value for each in Backend]
     if solver not in known:
         raise InputError("no such solver", got=solver, allowed=", ".join(known))
@@ -226,7 +226,7 @@ def _params(time_limit_s: float, gap: float, solver: str, deterministic: bool, s
 
 
 def _refuse_pricing(settings: PriceSettings, others: Mapping[str, object]) -> None:
-    """Refuse arguments that a problem, which is priced already, can no longer take in."""
+    """Refuse arguments of pricing for a problem that is priced already."""
     usual = PriceSettings()
     given = [
         each.name
@@ -244,7 +244,7 @@ def _refuse_pricing(settings: PriceSettings, others: Mapping[str, object]) -> No
 
 
 def search(problem: Problem, params: SolveParams, *, notes: Notes = log_note) -> Plan:
-    """Solve a priced problem, verify the plan, and say what of it is less sure or cannot be started.
+    """Solve a priced problem, verify the plan, and note what is less certain or cannot be started.
 
     With the usual gap, a running plan stays as it is up to the gap that it was proven to.
     """
@@ -270,7 +270,7 @@ def search(problem: Problem, params: SolveParams, *, notes: Notes = log_note) ->
 
 
 def _remarks(problem: Problem, plan: Plan) -> Iterator[str]:
-    """Say which tasks no plan can run as they are, what is less sure, and what cannot be started."""
+    """Note which tasks no plan can run as they are, what is less certain, and what cannot be started."""
     for queued in plan.queued:
         if queued.code == "refused":
             yield f"warning: it waits because it cannot be priced: {queued.reason}"

@@ -83,7 +83,7 @@ def tokens_of(scorer: Scorer, shape: tuple[int, int]) -> Tensor:
 
 @torch.no_grad()
 def differences(scorer: Scorer, path: Path) -> dict[str, float]:
-    """Give the largest difference of a logit between ONNX Runtime and torch, by shape."""
+    """Return the largest difference of a logit between ONNX Runtime and torch, by shape."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])

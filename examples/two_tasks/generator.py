@@ -41,7 +41,7 @@ class Generator:
 
     @torch.no_grad()
     def generate(self, prompts: torch.Tensor) -> torch.Tensor:
-        """Give responses (sequences × tokens) to prompts (sequences × prompt tokens)."""
+        """Return responses (sequences × tokens) to prompts (sequences × prompt tokens)."""
         self._prefill(prompts)
         written = [self.newest[: len(prompts)].clone()]
         for position in range(self.prompt_tokens, self.prompt_tokens + self.tokens - 1):

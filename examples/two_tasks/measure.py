@@ -109,7 +109,7 @@ def _gathered(ranks: Ranks, value: object) -> list:
 
 
 def _resident_mib() -> float:
-    """Give the memory of this process: what a slot has of the machine's."""
+    """Return the memory of this process: what a slot has of the machine's."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return round(pages * 4096 / 2**20, 1)
 

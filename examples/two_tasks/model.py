@@ -52,7 +52,7 @@ class Cache:
         self.state = torch.zeros(shape, dtype=like.dtype, device=like.device)
 
     def rows(self, first: int, last: int) -> Cache:
-        """Give the part of some of the sequences; it shares the memory."""
+        """Return the part of some of the sequences; it shares the memory."""
         part = object.__new__(Cache)
         part.state = self.state[:, :, first:last]
         return part
@@ -124,7 +124,7 @@ class Decoder(nn.Module):
                 nn.init.normal_(parameter, std=0.02)
 
     def forward(self, tokens: Tensor, cache: Cache | None = None, start: int = 0) -> Tensor:
-        """Give the last hidden states; `start` is the position of the first token in the cache."""
+        """Return the last hidden states; `start` is the position of the first token in the cache."""
         x = self.embed(tokens)
         turn = self._turn(tokens.shape[1], start, x)
         for layer in self.layers:
@@ -151,7 +151,7 @@ class Loss(nn.Module):
         self.decoder = decoder
 
     def forward(self, tokens: Tensor, labels: Tensor) -> Tensor:
-        """Give the mean loss; `labels` are the tokens that come next."""
+        """Return the mean loss; `labels` are the tokens that come next."""
         hidden, labels = self.decoder(tokens).flatten(0, 1), labels.flatten()
         loss: Any = torch.zeros((), device=tokens.device)
         for first in range(0, len(labels), CHUNK_TOKENS):

@@ -39,7 +39,7 @@ class Ranks:
         self.stopped = True
 
     def agreed(self, words: object) -> object:
-        """Give every rank what rank 0 says."""
+        """Send rank 0's value to every rank."""
         told = [words]
         dist.broadcast_object_list(told, src=0, group=self.control)
         return told[0]

@@ -1,4 +1,4 @@
-"""Configurations: every complete way to run one task that is not worse than another in all respects."""
+"""Configurations: all complete ways to run one task that no other way dominates."""
 
 from libra_plan.planner.configurations.generate import ConfigurationTable, configurations_of
 

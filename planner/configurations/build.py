@@ -51,7 +51,7 @@ def _handovers_s(task: Task) -> float:
 
 
 def _peak_mib(phases: tuple[tuple[PoolOption, ...], ...]) -> float:
-    """Give the most a GPU has to hold: a pool's peak beside what the other phases leave there, MiB."""
+    """Return the most that a GPU must hold, MiB: a pool's peak plus what the other phases leave there."""
     left = [max(option.left_behind_mib(option.pool.memory_mode) for option in phase) for phase in phases]
     return max(
         option.pool.peak_mib + sum(left) - own
@@ -63,7 +63,7 @@ def _peak_mib(phases: tuple[tuple[PoolOption, ...], ...]) -> float:
 def _read(
     phase: tuple[PoolOption, ...], read: Callable[[Estimate], float]
 ) -> list[tuple[float, Stream | None]]:
-    """Read the times of a phase's pools; a stream goes with its time to the bound that is read."""
+    """Return the times of a phase's pools at one bound; streams are scaled to it, too."""
     found = []
     for option in phase:
         time_s, stream = option.pool.choices[0].option.time_s, option.stream

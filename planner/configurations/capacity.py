@@ -1,4 +1,4 @@
-"""What a cluster offers to blocks of GPUs, class by class."""
+"""How many blocks of GPUs a cluster can hold, by GPU class."""
 
 from __future__ import annotations
 

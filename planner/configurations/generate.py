@@ -1,6 +1,6 @@
-"""Configurations of one task: every shape, every pool, merged and freed of what is beaten.
+"""Generate the configurations of one task: every shape and pool, without dominated ones.
 
-Everything is compared as arrays; a configuration is only built when somebody asks for it.
+Everything is compared as arrays; a configuration is only built when it is needed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _MOST_KEPT = 2_000
 
 @dataclass(frozen=True)
 class ConfigurationTable:
-    """The configurations of a task, fastest first, and how many were beaten and dropped.
+    """The configurations of a task, fastest first, and how many dominated ones were dropped.
 
     `counts[row, kind]` are blocks of `kinds`, (GPU class, size) each; `cores` and `host_mib` are of the
     whole configuration, its CPU-only roles left out; it is `even` when each of its GPUs takes as much.
@@ -108,8 +108,8 @@ def configurations_of(
     A configuration is dropped when another is as fast, fits wherever it fits, and needs no more CPU cores
     and host memory. Where a pool goes matters for tasks with pinned or excluded GPUs, and when
     nodes may run out of cores or host memory (`hosts_bind`): configurations of different shapes are then
-    compared only where every GPU takes as much, unless that leaves too many of them. `rooms` is what
-    the cluster has (`capacities`), for callers with many tasks.
+    compared only where every GPU takes as much, unless that leaves too many of them. `rooms` are
+    the cluster's `capacities`, for callers with many tasks.
     """
     by_id = any(role.pinned_gpus or role.excluded_gpus for role in task.gpu_roles)
     maker = _Maker(task, capacities(cluster) if rooms is None else rooms)
@@ -181,7 +181,7 @@ class _Maker:
         return max(counts, default=0)
 
     def of_shape(self, shape: Shape, *, pool_by_pool: bool) -> ConfigurationTable:
-        """List the configurations of one shape that there is room for."""
+        """List the configurations of one shape that fit in the cluster."""
         if len(shape) > 1:
             found = self._listed(
                 way for room in self.rooms.values() for way in self._several_phases(shape, room)
@@ -271,7 +271,7 @@ class _Maker:
         )
 
     def merged(self, tables: Iterable[ConfigurationTable]) -> ConfigurationTable:
-        """Put the tables of several shapes together."""
+        """Merge the tables of several shapes."""
         parts = list(tables)
         kinds = tuple(sorted({kind for part in parts for kind in part.kinds}))
         begins = np.cumsum([0, *map(len, parts)])

@@ -35,7 +35,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JointTask(Task):
-    """Tasks as one, with what they were."""
+    """Several tasks as one, with the original tasks."""
 
     sharing: Sharing
     members: tuple[Task, ...]

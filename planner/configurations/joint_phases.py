@@ -1,4 +1,4 @@
-"""The pools of tasks that run jointly, put side by side and freed of what is beaten.
+"""Combine the pools of tasks that run jointly, without dominated combinations.
 
 As for one task, but the step of members is no sum or maximum over pools: what each pool adds to each
 of its works is carried along, and a choice of pools is dropped only when another beats it in all.
@@ -30,7 +30,7 @@ def joint_phases(
     *,
     pool_by_pool: bool,
 ) -> Iterator[tuple[tuple[PoolOption, ...], tuple[tuple[str, int, int], ...], float]]:
-    """Give the pools, blocks and step (seconds) worth considering, on at most `gpus` GPUs.
+    """Return the pools, blocks and step (seconds) worth considering, on at most `gpus` GPUs.
 
     `pool_by_pool` compares blocks and host memory of each pool, for when it matters which goes where.
     """
@@ -77,5 +77,5 @@ def _works(joint: JointTask, number: int, pool: Sequence[PoolOption]) -> Floats:
 
 
 def _host(pool: Sequence[PoolOption]) -> Floats:
-    """Give the host memory of every option, MiB over all its GPUs."""
+    """Return the host memory of every option, MiB over all its GPUs."""
     return np.array([option.pool.host_memory_mib_per_gpu * option.pool.gpus for option in pool])

@@ -1,4 +1,4 @@
-"""The configurations of a solve: alike tasks are looked at once."""
+"""The configurations of a solve, generated once for tasks that are alike."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["KnownConfigurations"]
 
 
 class KnownConfigurations:
-    """Configurations by what they depend on: not on a task's name, its weight and what policies read."""
+    """Configurations by what they depend on: all of a task but its name, weight and policy settings."""
 
     def __init__(self) -> None:
         self._tables: dict[Hashable, ConfigurationTable] = {}
@@ -25,7 +25,10 @@ class KnownConfigurations:
     def rooms(self, cluster: Cluster) -> Mapping[str, ClassCapacity]:
         """Describe every GPU class of a cluster, once."""
         if id(cluster) not in self._rooms:
-            self._rooms[id(cluster)] = cluster, capacities(cluster)  # which keeps the id taken
+            self._rooms[id(cluster)] = (
+                cluster,
+                capacities(cluster),
+            )  # a reference, so that its id is not reused
         return self._rooms[id(cluster)][1]
 
     def of(self, task: Task, cluster: Cluster, *, hosts_bind: bool) -> ConfigurationTable:

@@ -1,4 +1,4 @@
-"""What a configuration asks of a cluster: blocks, CPU cores and host memory."""
+"""The needs of a configuration: blocks, CPU cores and host memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class BlockNeed:
-    """Equal blocks a configuration asks for, with what each GPU in them takes from its node."""
+    """Equal blocks that a configuration needs, with the host resources that each of their GPUs takes."""
 
     gpu_class: str
     block_gpus: int
@@ -53,7 +53,7 @@ def block_needs(configuration: Configuration) -> tuple[BlockNeed, ...]:
 
 
 def host_needs(configuration: Configuration) -> tuple[float, float]:
-    """Give the CPU cores and host MiB that the configuration's GPUs take, over the whole configuration."""
+    """Return the CPU cores and host MiB that the configuration's GPUs take, over the whole configuration."""
     needs = block_needs(configuration)
     return (
         sum(need.cpu_cores_per_gpu * need.block_gpus * need.blocks for need in needs),
@@ -73,7 +73,7 @@ def gpus_in_blocks(configuration: Configuration, gpu_class: str, at_least: int, 
 def gpus_at_least(
     blocks: Iterable[tuple[str, int, int]], gpu_class: str, at_least: int, full_node_gpus: int
 ) -> int:
-    """Count the same for blocks that are no configuration yet."""
+    """Count the same for blocks that belong to no configuration yet."""
     return at_least * sum(
         replicas_per_block(size, at_least, full_node_gpus) * number
         for name, size, number in blocks
@@ -82,7 +82,7 @@ def gpus_at_least(
 
 
 def fits_where(less: Configuration, more: Configuration, full_node_gpus: Mapping[str, int]) -> bool:
-    """Tell whether one configuration's blocks surely fit wherever the other's do.
+    """Return whether one configuration's blocks surely fit wherever the other's do.
 
     For sizes that divide each other, fewer GPUs in blocks of at least every size is enough;
     otherwise fewer blocks of every single size.
@@ -101,7 +101,7 @@ def fits_where(less: Configuration, more: Configuration, full_node_gpus: Mapping
 
 
 def takes_no_more(less: Configuration, more: Configuration) -> bool:
-    """Tell whether no GPU of one configuration takes more cores or host memory than any of the other."""
+    """Return whether no GPU of one configuration takes more cores or host memory than any of the other."""
     mine, theirs = block_needs(less), block_needs(more)
     return max(need.cpu_cores_per_gpu for need in mine) <= min(
         need.cpu_cores_per_gpu for need in theirs

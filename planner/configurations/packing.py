@@ -23,7 +23,7 @@ _TRIED = 24  # blocks that are packed by trying; more are packed largest first
 
 
 def are_nested(sizes: Sequence[int], full_node_gpus: int) -> bool:
-    """Tell whether block sizes divide each other, and the node where some are larger than one."""
+    """Return whether block sizes divide each other, and the node where some are larger than one."""
     chain = sorted({*sizes, full_node_gpus} if max(sizes, default=0) > full_node_gpus else set(sizes))
     return all(large % small == 0 for small, large in pairwise(chain))
 
@@ -46,7 +46,7 @@ def blocks_around(blocks: tuple[tuple[int, int], ...], outer_gpus: int, full_nod
 
 
 def spots(items: Sequence[int], outer_gpus: int, full_node_gpus: int, outer: int) -> list[Spot]:
-    """Give each block, largest first, a spot in so many outer blocks; fewer spots when not all fit."""
+    """Return a spot in the outer blocks for each block, largest first; fewer spots when not all fit."""
     node = min(outer_gpus, full_node_gpus)
     bins: Bins = ((node,) * (outer_gpus // node),) * outer
     tried = len(items) <= _TRIED and not are_nested((*items, outer_gpus), full_node_gpus)

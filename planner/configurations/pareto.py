@@ -1,4 +1,4 @@
-"""Pareto fronts: what no other candidate beats in every measure at once; smaller is better."""
+"""Pareto fronts: candidates that no other one dominates; smaller is better."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _MOST = 1e300  # stands for what is infinite, so that there is something larger
 
 
 def covers(a: Measures, b: Measures) -> bool:
-    """Tell whether `a` is at least as good as `b` in every measure."""
+    """Return whether `a` is at least as good as `b` in every measure."""
     return all(map(le, a, b))
 
 
 def insert(front: Front[T], measures: Measures, item: T) -> bool:
     """Add a candidate in place unless one on the front covers it; drop those it covers.
 
-    Returns whether it was added. Of equals the first stays, so results do not depend on luck.
+    Returns whether it was added. Of equals the first stays, so results are deterministic.
     """
     if any(covers(theirs, measures) for theirs, _ in front):
         return False
@@ -44,7 +44,7 @@ def undominated(measures: NDArray[np.float64]) -> NDArray[np.intp]:
     """
     if not len(measures):
         return np.zeros(0, dtype=np.intp)
-    varies = (measures != measures[0]).any(axis=0)  # what is the same in all decides nothing
+    varies = (measures != measures[0]).any(axis=0)  # measures that are equal in all rows do not matter
     measures = np.minimum(measures[:, varies], _MOST)
     order = np.lexsort((np.arange(len(measures)), *measures.T[::-1]))
     rows = measures[order]

@@ -1,4 +1,4 @@
-"""Phases: pools side by side, their times put together as the coupling says.
+"""Phases: pools that run at once, with their times combined as the coupling says.
 
 With pool times t_i: sync Σt_i; pipelined over m groups Σt_i/m + (1 − 1/m)·max t_i (RLinf's disaggregated
 cost; sync is m = 1). Async is paced by the slowest pool, max t_i, or by its bound on staleness η: of batches
@@ -28,11 +28,11 @@ Ints = NDArray[np.int64]
 Kind = tuple[str, int]
 """GPU class and size of blocks."""
 _SHARED = ("options", "kinds")
-"""What all rows of a table have in common."""
+"""Part of a table that all its rows share."""
 
 
 def coupled_time_s(pools: Sequence[tuple[float, Stream | None]], coupling: Coupling) -> float:
-    """Give the time of a phase from the seconds of its pools, and what those that stream are made of."""
+    """Return the time of a phase from the seconds of its pools, and what those that stream are made of."""
     times = [seconds for seconds, _ in pools]
     sum_s, max_s = sum(times), max(times)
     if coupling.kind is CouplingKind.SYNC:
@@ -82,7 +82,7 @@ class PhaseTable:
         return self.blocks @ np.array([size for _, size in self.kinds], dtype=np.int64)
 
     def time_s(self, coupling: Coupling) -> Floats:
-        """Give the time of each phase, seconds."""
+        """Return the time of each phase, seconds."""
         if coupling.kind is CouplingKind.SYNC:
             return self.sum_s
         if coupling.kind is CouplingKind.ASYNC:
@@ -185,7 +185,7 @@ def _of_pool(
 
 
 def _beside(a: PhaseTable, b: PhaseTable, gpus: int) -> PhaseTable:
-    """Put every pool of `b` beside every phase of `a` that leaves room for it."""
+    """Add every pool of `b` to every phase of `a` that leaves enough GPUs for it."""
     fits = a.gpus[:, None] + b.gpus[None, :] <= gpus
     i, j = np.nonzero(fits)
     return PhaseTable(
@@ -244,5 +244,5 @@ def _pool_by_pool(table: PhaseTable) -> Floats:
 
 
 def _says_more(measure: Floats, gpus: Ints) -> bool:
-    """Tell whether a measure is not already settled by the number of GPUs (constant, or so much each)."""
+    """Return whether a measure is not already settled by the number of GPUs (constant, or so much each)."""
     return len(measure) > 0 and bool(np.ptp(measure) > 0 and np.ptp(measure / gpus) > 1e-9 * measure.max())

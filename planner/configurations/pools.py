@@ -41,16 +41,16 @@ class PoolOption:
 
     @property
     def time_s(self) -> float:
-        """Give the seconds the pool takes for one step's work."""
+        """Return the seconds the pool takes for one step's work."""
         return self.working_s + self.switching_s
 
     @property
     def stream(self) -> Stream | None:
-        """Give what its role is made of where that is a rollout that never drains, alone in its pool."""
+        """Return work and latency of a rollout that never drains and is alone in its pool."""
         return self.pool.choices[0].option.stream
 
     def left_behind_mib(self, mode: MemoryMode) -> float:
-        """Give what stays on each GPU while another phase has it, MiB."""
+        """Return what stays on each GPU while another phase has it, MiB."""
         return self.static_mib if mode is MemoryMode.RESIDENT else self.asleep_mib
 
 
@@ -71,7 +71,7 @@ def usable_options(role: Role, capacity: ClassCapacity) -> list[StageOption]:
 
 
 def _splits(pinned: frozenset[GpuId], option: StageOption, capacity: ClassCapacity) -> bool:
-    """Tell whether pinned GPUs split into replicas that no node cuts, or that fill whole nodes."""
+    """Return whether pinned GPUs split into replicas that no node cuts, or that fill whole nodes."""
     size, full = option.layout.gpus_per_replica, capacity.full_node_gpus
     per_node = Counter(gpu.node for gpu in pinned)
     if size <= full:
@@ -148,7 +148,7 @@ def _pools_of_block(
         for choice in product(*eligible):
             chosen = [option for _, option in choice]
             if exactly.isdisjoint(map(id, chosen)):
-                continue  # has had its pool, which is never padded
+                continue  # its pool was made before, and is never padded
             if max(option.layout.gpus_per_replica for option in chosen) < block_gpus:
                 continue  # a pool of smaller blocks
             for made in pools_made(roles, chosen, block_gpus, blocks, capacity, between_phases):
@@ -158,7 +158,7 @@ def _pools_of_block(
 
 
 def _pool_measures(option: PoolOption, between_phases: MemoryMode | None, apart: int) -> tuple[float, ...]:
-    """Measure what later steps look at: memory only when phases share the GPUs."""
+    """Return the measures that later steps use: memory only when phases share the GPUs."""
     times: tuple[float, ...] = (option.time_s, *_streaming(option.pool.choices[0].option))
     if apart:
         first, asleep = option.pool.choices[:apart], option.pool.memory_mode is MemoryMode.SLEEP
@@ -187,7 +187,7 @@ def _splittings(roles: Sequence[Role], options: Sequence[StageOption]) -> tuple[
 
 
 def _option_measures(role: Role, option: StageOption, block_gpus: int, nested: bool) -> tuple[float, ...]:
-    """Measure what any pool looks at.
+    """Return the measures that matter for any pool.
 
     Where sizes do not divide each other, only an option as large as the blocks replaces one that is:
     smaller blocks might hold the other roles worse.

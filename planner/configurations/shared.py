@@ -28,7 +28,7 @@ def shared_phases(
 ) -> Iterator[tuple[int, int, tuple[int, ...]]]:
     """Choose one row per phase such that all fit the same blocks and each GPU's memory.
 
-    Gives (block size, number of blocks, rows); more blocks only where they gain something, be it
+    Yields (block size, number of blocks, rows); more blocks only where they gain something, such as
     the GPUs that the task must have at least.
     """
     for block_gpus in sorted({size for table in tables for _, size in table.kinds}):
@@ -70,7 +70,7 @@ class _Entry:
 
     @property
     def measures(self) -> tuple[float, ...]:
-        """Give what phases on the same blocks are compared in."""
+        """Return the measures by which phases on the same blocks are compared."""
         return float(not self.has_largest), self.seconds, self.peak, self.left, self.host_per_gpu
 
 

@@ -1,4 +1,4 @@
-"""What placement is asked and answers: blocks and workers, and the nodes they go to."""
+"""Input and result of placement: blocks and workers, and the nodes they go to."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Item:
 
     @property
     def by_id(self) -> bool:
-        """Tell whether single GPUs matter."""
+        """Return whether particular GPUs matter."""
         return bool(self.pinned or self.excluded)
 
 

@@ -1,6 +1,6 @@
 """The solvers of the master problem behind one call: CP-SAT, HiGHS over many configurations, or PuLP's.
 
-All get the same tasks, constraints and values and answer alike, so that one can check another.
+All take the same tasks, constraints and values and return the same result type, so one can check another.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MANY = 300
 
 @dataclass(frozen=True, slots=True)
 class MasterResult:
-    """The chosen candidates and what no choice can exceed (in the values given, rounding included).
+    """The chosen candidates and the bound on every choice (in the values given, rounding included).
 
     `choice` is None when nothing was found in time; `infeasible` when nothing exists.
     """
@@ -37,7 +37,7 @@ def are_many(tasks: Sequence[TaskCandidates], params: SolveParams) -> bool:
 
 
 def bound_name(tasks: Sequence[TaskCandidates], params: SolveParams) -> str:
-    """Return the name of the solver that proves what `maximise` answers."""
+    """Return the name of the solver that proves the result of `maximise`."""
     return Backend.HIGHS.value if are_many(tasks, params) else params.solver.value
 
 

@@ -1,4 +1,4 @@
-"""What every solver is given and gives back, apart from the problem and the plan."""
+"""Parameters and results of every solver, apart from the problem and the plan."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Backend", "SolveParams", "SolveResult", "SolverWork", "Termination",
 
 @dataclass(slots=True)
 class SolverWork:
-    """What solvers have done so far in one solve, in deterministic seconds."""
+    """The work of all solvers so far in one solve, in deterministic seconds."""
 
     done_s: float = 0.0
 
@@ -41,12 +41,12 @@ class SolveParams:
     workers: int = 1
     seed: int = 0
     kept_gap: float = 0.0
-    """Relative gap at which a running plan stays as it is: what was proven when it was made, say."""
+    """Relative gap at which a running plan stays as it is, such as the gap it was proven to."""
     move_tolerance: float = 1e-6
     """Relative objective a plan may give up to move fewer tasks."""
     solver: Backend = Backend.CP_SAT
     work: SolverWork | None = field(default=None, compare=False)
-    """Where solver calls add up what they do; a deterministic solve ends by it. `solve` makes one."""
+    """Where solver calls add up their work, which ends a deterministic solve. `solve` makes one."""
     interrupter: Interrupter | None = field(default=None, compare=False)
     """Follows the search, and may end it early."""
 

@@ -1,4 +1,4 @@
-"""The splits people make by hand, on the same configurations: what a plan must never be worse than."""
+"""Baselines on the same configurations, which a plan must never be worse than: equal, greedy, running."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def keeps_all(rows: Sequence[Constraint], choice: Choice) -> bool:
 
 
 def equal_split(tasks: Sequence[TaskCandidates], rows: Sequence[Constraint], cluster: Cluster) -> Choice:
-    """Give every task the same number of GPUs; each runs its best configuration that fits in them.
+    """Assign every task the same number of GPUs; each runs its best configuration that fits in them.
 
     A task that cannot run in its part, or whose configuration no longer packs, is left out.
     """
@@ -50,7 +50,7 @@ def equal_split(tasks: Sequence[TaskCandidates], rows: Sequence[Constraint], clu
 def greedy(
     tasks: Sequence[TaskCandidates], rows: Sequence[Constraint], begin: Choice | None = None
 ) -> Choice:
-    """Raise, again and again, the task whose next configuration gains most value per further GPU."""
+    """Upgrade repeatedly the task whose next configuration gains most value per further GPU."""
     split = _Greedy.of(tasks, rows)
     for t, c in (begin or {}).items():
         split.take(t, int(split.first[t]) + c)
@@ -82,7 +82,7 @@ class _Greedy:
         takes = np.zeros((begins[-1], len(shared)))
         for number, row in enumerate(shared):
             for (t, c), coefficient in row.coefficients.items():
-                if t < len(tasks):  # rows know tasks that run jointly, too
+                if t < len(tasks):  # the constraints include tasks that run jointly
                     takes[begins[t] + c, number] = coefficient
         entries = [entry for each in tasks for entry in each.candidates]
         return cls(
@@ -95,14 +95,14 @@ class _Greedy:
         )
 
     def take(self, t: int, number: int) -> bool:
-        """Give a task a candidate instead of what it has; tell whether that leaves more of anything."""
+        """Assign a task another candidate; return whether that leaves more of anything."""
         change = self.takes[number] - (self.takes[self.now[t]] if self.now[t] >= 0 else 0.0)
         self.left = self.left - change
         self.now[t] = number
         return bool((change < 0).any())
 
     def run(self) -> Choice:
-        """Take the best step as long as there is one."""
+        """Take the best step until there is none."""
         self._look_at(range(len(self.now)))
         while self.steps:
             _, number, t = heapq.heappop(self.steps)

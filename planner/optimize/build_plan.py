@@ -1,4 +1,4 @@
-"""From the stages of a solve to the plan: who runs, who waits and why, and what is proven."""
+"""Build the plan from the stages of a solve: tasks that run, tasks that wait and why, and the proof."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _ROUNDED = 2e-9
 
 
 def build_plan(problem: Problem, rule: PlanPolicy, stages: Sequence[SolveStage], last: SolveStage) -> Plan:
-    """Put the plan together from all stages; `last` is the one that has placed everything that runs."""
+    """Build the plan from all stages; `last` is the one that has placed everything that runs."""
     running = _running(problem, last)
     order = {task.id: number for number, task in enumerate(problem.tasks)}
     queued = sorted((each for stage in stages for each in stage.queued), key=lambda each: order[each.task])
@@ -76,7 +76,7 @@ def _running_jointly(
     where: TaskPlacement,
     references: Sequence[float | None],
 ) -> list[RunningTask]:
-    """Tell every member what its part of a joint configuration is."""
+    """Give every member its part of a joint configuration."""
     moved = starts_anew(problem, joint, where.roles) if entry.held is None else frozenset()
     return [
         RunningTask(
@@ -92,7 +92,7 @@ def _running_jointly(
 
 
 def _joint(last: SolveStage) -> tuple[JointRun, ...]:
-    """List what runs jointly."""
+    """List the joint runs."""
     chosen = [(last.search.tasks[t], c) for t, c in sorted(last.choice.items())]
     return tuple(
         joint_run(each.task, each.candidates[c].configuration)
@@ -102,7 +102,7 @@ def _joint(last: SolveStage) -> tuple[JointRun, ...]:
 
 
 def _moved(problem: Problem, task: str, roles: Sequence[PlacedRole]) -> bool:
-    """Tell whether a running task is placed otherwise than it is now; it may come back by chance."""
+    """Return whether a running task is placed differently from now; it may get its GPUs back by chance."""
     now = {role.role: role.placed for role in roles}
     held = next((held for held in problem.running if held.task == task), None)
     if held is None:
@@ -153,7 +153,7 @@ def _certificate(
 
 
 def _passes(rule: PlanPolicy, stage: SolveStage, *, several: bool) -> list[Pass]:
-    """List what a stage settled; with several, the stage's own objective comes last."""
+    """List the passes of a stage; with several, the stage's own objective comes last."""
     passes = [] if stage.outcome is None else list(stage.outcome.passes)
     if not several or not stage.own:
         return passes

@@ -89,7 +89,7 @@ class Constraint:
 def base_constraints(tasks: Sequence[TaskCandidates], cluster: Cluster) -> list[Constraint]:
     """Write the rows for one candidate per task, blocks of every size, CPU cores and host memory.
 
-    What several tasks run in jointly is a candidate of each of them.
+    A joint configuration is a candidate of each of its tasks.
 
     For block sizes that divide each other the block rows are sufficient for packing as well.
     """
@@ -128,7 +128,7 @@ def run_in(name: str, t: int, allowed: Iterable[int], code: str = "") -> Constra
 
 
 def value_floor(tasks: Sequence[TaskCandidates], at_least: float) -> Constraint:
-    """Demand that the chosen candidates are together worth so much."""
+    """Demand that the chosen candidates have at least this total value."""
     return Constraint("value", {at: -entry.value for at, entry in _every(tasks)}, -at_least)
 
 

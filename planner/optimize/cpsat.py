@@ -1,4 +1,4 @@
-"""CP-SAT: the master problem solved exactly, and how any of its models is run so that it can be stopped.
+"""CP-SAT: solve the master problem exactly, and run any of its models so that it can be stopped.
 
 CP-SAT takes integers. Values are scaled so that the largest is near `_TARGET` and every row stays
 under 2^31 (Boolean sums past that have proven wrong optima, or-tools 5293); the bound handed back
@@ -173,7 +173,7 @@ def run_cpsat(
 def _run(
     solver: cp_model.CpSolver, model: cp_model.CpModel, interrupter: Interrupter | None, scale: float | None
 ) -> cp_model.CpSolverStatus:
-    # CP-SAT would catch SIGINT for itself, and nobody else would learn that the user wants to stop
+    # CP-SAT would catch SIGINT itself, and the rest of the program would not be told
     solver.parameters.catch_sigint_signal = False
     if interrupter is None:
         return solver.solve(model)

@@ -1,4 +1,4 @@
-"""Which node each block goes to, by CP-SAT: GPUs, CPU cores, host memory, pins and exclusions.
+"""Assign each block to a node by CP-SAT: GPUs, CPU cores, host memory, pins and exclusions.
 
 Blocks of equal need are counted per node, not placed one by one. Only pools with pinned or
 excluded GPUs get a variable per GPU; everywhere else the GPUs of a node are alike and are handed
@@ -129,7 +129,7 @@ def _add_whole_nodes(
     free: Mapping[str, Sequence[GpuId]],
     full: int,
 ) -> None:
-    """Give an item with blocks larger than a node nodes that are free as a whole."""
+    """Assign wholly free nodes to an item whose blocks are larger than a node."""
     spans: dict[str, list[cp_model.IntVar]] = {}
     for node in cluster:
         usable = [gpu for gpu in _free_of_class(cluster, free[node.id], item) if gpu not in item.excluded]

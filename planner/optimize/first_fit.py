@@ -28,7 +28,7 @@ _WHOLE = 1e-9  # of a worker: quotients of cores and MiB are true to less
 
 @dataclass
 class _Nodes:
-    """What is left on the nodes, by their number: GPUs of each class, cores and host memory."""
+    """The free resources of the nodes, by number: GPUs of each class, cores and host memory."""
 
     names: list[str]
     gpus: dict[str, Ints]
@@ -56,14 +56,14 @@ class _Nodes:
 
 @dataclass
 class _Home:
-    """Where a task is: its nodes so far, the nodes of its rack, and the GPUs it still wants by class."""
+    """Location of a task: its nodes so far, the nodes of its rack, and the GPUs it still wants by class."""
 
     nodes: set[int]
     near: set[int]
     rest: Counter[str]
 
     def distance(self, number: int) -> Ints:
-        """Rank nodes: those the task has, those of its rack, the others."""
+        """Rank nodes: those of the task, those of its rack, the others."""
         found = np.full(number, 2, dtype=np.int64)
         found[list(self.near)] = 1
         found[list(self.nodes)] = 0
@@ -178,7 +178,7 @@ def _place_blocks(
             able, rank = able[nearest], rank[nearest]
         for best in able[np.argsort(rank, kind="stable")].tolist():
             if not left or (several and home.rest[item.gpu_class] < full):
-                break  # what is left of the task fits in one node: look for that anew
+                break  # what is left of the task fits in one node: search again
             here = min(left, int(fits[best]))
             nodes.take(item, best, here * item.block_gpus)
             home.rest[item.gpu_class] -= here * item.block_gpus

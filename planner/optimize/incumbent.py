@@ -1,4 +1,4 @@
-"""The configurations a running task may go on in without moving, priced with today's figures."""
+"""The configurations in which a running task may continue without moving, at today's prices."""
 
 from __future__ import annotations
 
@@ -49,17 +49,17 @@ def held_configurations(
 
 @dataclass(frozen=True, slots=True)
 class _Now:
-    """Where a task's roles are."""
+    """The placement of a task's roles."""
 
     cluster: Cluster
     roles: dict[str, IncumbentRole]
 
     def gpus(self, role: str) -> set[GpuId]:
-        """Give the GPUs a role holds."""
+        """Return the GPUs a role holds."""
         return {gpu for replica in self.roles[role].replicas for gpu in replica}
 
     def stays(self, role: Role) -> bool:
-        """Tell whether a role may stay on its GPUs, and they are still replicas as they must be."""
+        """Return whether a role may stay on its GPUs, and they are still replicas as they must be."""
         gpus, held = self.gpus(role.id), self.roles[role.id]
         if not gpus or not gpus <= set(self.cluster.gpus) or gpus & role.excluded_gpus:
             return False
@@ -83,7 +83,7 @@ class _Now:
         return {self.cluster.gpus[gpu].gpu_class for role in roles for gpu in self.gpus(role.id)}
 
     def as_it_is(self, role: Role) -> Role:
-        """Leave a role only the options it runs in now."""
+        """Restrict a role to the options it runs in now."""
         held = self.roles[role.id]
         now = sorted(layout for layout, _ in held.placed)
         same = (each for each in role.options if bool(each.mix) == bool(held.mix))
@@ -142,7 +142,7 @@ def _blocks(phases: Phases, rooms: Mapping[str, ClassCapacity]) -> Blocks:
 
 
 def _describes(phases: Phases, roles: Sequence[Role], now: _Now) -> bool:
-    """Tell whether pools of one phase are on GPUs of their own now, no more than the configuration has."""
+    """Return whether pools of one phase are on GPUs of their own now, no more than the configuration has."""
     excluded = {role.id: role.excluded_gpus for role in roles}
     for phase in phases:
         names = [[choice.role for choice in option.pool.choices] for option in phase]
@@ -156,9 +156,9 @@ def _describes(phases: Phases, roles: Sequence[Role], now: _Now) -> bool:
 
 
 def _remembers(phases: Phases, mode: MemoryMode | None, rooms: Mapping[str, ClassCapacity]) -> bool:
-    """Tell whether each phase fits beside what the others leave on the GPUs."""
+    """Return whether each phase fits beside what the others leave on the GPUs."""
     if mode is None:
-        return True  # pools look after themselves
+        return True  # pools check their own memory
     left = [max(option.left_behind_mib(mode) for option in phase) for phase in phases]
     memory_mib = rooms[phases[0][0].pool.gpu_class].memory_mib
     return all(

@@ -12,7 +12,7 @@ __all__ = ["Interrupter", "SolveProgress"]
 
 @dataclass(frozen=True, slots=True)
 class SolveProgress:
-    """What a search knows now: the objective of the best choice, and what bounds it."""
+    """The present result of a search: the objective of the best choice, and its bound."""
 
     objective: float | None
     bound: float | None
@@ -71,7 +71,7 @@ class Interrupter:
                 self._stop_solver = None
 
     def report(self, objective: float | None, bound: float | None) -> None:
-        """Note what is known; None keeps the value known before."""
+        """Record objective and bound; None keeps the earlier value."""
         before = self.last or SolveProgress(None, None)
         self.last = SolveProgress(
             before.objective if objective is None else objective, before.bound if bound is None else bound

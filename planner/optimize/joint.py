@@ -1,7 +1,7 @@
-"""Tasks that may run jointly, as further tasks of the master: who excludes whom, and what they are worth.
+"""Tasks that may run jointly, as further tasks of the master, with their exclusions and values.
 
-A joint task is listed after the others. It is worth what its members are worth together, and each of
-its candidates excludes every candidate of its members (`rows.base_constraints`).
+A joint task is listed after the others. Its value is the sum of its
+members' values, and each of its candidates excludes every candidate of its members (`base_constraints`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = [
 def joint_tasks(problem: Problem, among: Iterable[str]) -> list[JointTask]:
     """Make a task of every set that may run jointly, if all of it is among some tasks.
 
-    Refuses sets whose members ask what only a task on its own can be given.
+    Refuses sets whose members have settings that hold for a task on its own only.
     """
     names = set(among)
     if not problem.sharing or not names:
@@ -60,7 +60,7 @@ def joint_tasks(problem: Problem, among: Iterable[str]) -> list[JointTask]:
 
 
 def _check(sharing: Sharing, members: Sequence[Task]) -> None:
-    """Refuse what has no meaning for tasks that run jointly."""
+    """Refuse settings that have no meaning for tasks that run jointly."""
     reasons = [reason for member in members for reason in _reasons(member)]
     kinds = {member.coupling.kind for member in members}
     if len(kinds) > 1:
@@ -94,11 +94,11 @@ def _reasons(task: Task) -> Iterable[str]:
             yield f"{task.id} has `{key}`, which holds for a task on its own"
 
 
-# ---------------------------------------------------------------- what runs
+# ---------------------------------------------------------------- running tasks
 
 
 def held_jointly(problem: Problem, joint: JointTask) -> IncumbentTask | None:
-    """Give what a joint task holds; None unless its members hold each other's GPUs now."""
+    """Return the placement of a joint task; None unless its members share GPUs now."""
     held = {each.task: each for each in problem.running}
     if not all(member.id in held for member in joint.members):
         return None
@@ -115,12 +115,12 @@ def held_jointly(problem: Problem, joint: JointTask) -> IncumbentTask | None:
 
 
 def _meet(now: Sequence[IncumbentTask]) -> bool:
-    """Tell whether every member holds GPUs that another one holds, too."""
+    """Return whether every member holds GPUs that another one holds, too."""
     return all(any(_gpus(own) & _gpus(other) for other in now if other is not own) for own in now)
 
 
 def shares_now(problem: Problem, task: str) -> bool:
-    """Tell whether a task of the running plan shares GPUs with another: to stop that, it starts anew."""
+    """Return whether a running task shares GPUs with another; to end that, it must start again."""
     return task in problem.sharing_now
 
 
@@ -128,11 +128,11 @@ def _gpus(held: IncumbentTask) -> set[GpuId]:
     return {gpu for role in held.roles for replica in role.replicas for gpu in replica}
 
 
-# ---------------------------------------------------------------- what each member is told
+# ---------------------------------------------------------------- parts of each member
 
 
 def joint_run(joint: JointTask, configuration: Configuration) -> JointRun:
-    """Say in the plan which tasks run jointly in a configuration."""
+    """Return the entry of the plan for tasks that run jointly in a configuration."""
     return JointRun(joint.sharing.kind, joint.sharing.tasks, configuration)
 
 
@@ -163,13 +163,13 @@ def _own_pool(member: Task, pool: Pool) -> Pool | None:
 
 
 def _own_name(member: Task, name: str) -> str | None:
-    """Return the name a member knows a joint role by; None when it is another's."""
+    """Return a member's own name of a joint role; None when the role is another member's."""
     task, role = own_role(name)
     return role if task == member.id else None
 
 
 def own_roles(member: Task, placed: Sequence[PlacedRole]) -> tuple[PlacedRole, ...]:
-    """Give a member's part of a joint placement, in the order of its roles."""
+    """Return a member's part of a joint placement, in the order of its roles."""
     mine: Mapping[str, PlacedRole] = {
         name: PlacedRole(name, replace(each.choice, role=name), each.replicas)
         for each in placed
@@ -179,7 +179,7 @@ def own_roles(member: Task, placed: Sequence[PlacedRole]) -> tuple[PlacedRole, .
 
 
 def own_shares(member: Task, shares: Sequence[CpuShare]) -> tuple[CpuShare, ...]:
-    """Give a member's CPU workers of a joint placement."""
+    """Return a member's CPU workers of a joint placement."""
     named = ((own_role(share.role), share) for share in shares)
     return tuple(replace(share, role=role) for (task, role), share in named if task == member.id)
 

@@ -34,7 +34,7 @@ __all__ = [
 TOLERANCE = 1e-9
 _SIFTED = 4_000  # columns from which on the LP begins with a few of them
 _BISECTED = 40  # steps to the level of plain prices
-_FIRST = 8  # columns of a task that the LP begins with, and that it is given at a time
+_FIRST = 8  # columns of a task that the LP begins with, and gets at a time
 
 
 # ---------------------------------------------------------------- the LP relaxation
@@ -106,7 +106,7 @@ def _first_columns(master: Master) -> Ints:
 
 
 def _worth_adding(master: Master, reduced: Floats, known: Ints) -> Ints:
-    """Choose configurations that are worth more, at the LP's prices, than all that it knows of their task."""
+    """Choose configurations with a larger reduced value than all columns of their task in the LP."""
     if len(known) == len(master.value):
         return np.zeros(0, dtype=np.int64)
     most = np.zeros(len(master.first) - 1)
@@ -187,7 +187,7 @@ def _add_columns(model: highspy.Highs, master: Master, columns: Ints) -> None:
 
 
 def run(model: highspy.Highs, limit_s: float) -> float:
-    """Let HiGHS solve a model; return the seconds that it took."""
+    """Solve a model with HiGHS; return the seconds that it took."""
     before = float(model.getRunTime())
     model.setOptionValue("time_limit", before + min(max(limit_s, 0.02), 1e9))
     model.run()
@@ -195,7 +195,7 @@ def run(model: highspy.Highs, limit_s: float) -> float:
 
 
 def begin_with(model: highspy.Highs, values: Floats) -> None:
-    """Give HiGHS a choice to begin with."""
+    """Pass HiGHS a choice to start from."""
     solution = highspy.HighsSolution()
     solution.col_value = values.tolist()
     model.setSolution(solution)
@@ -206,7 +206,7 @@ def begin_with(model: highspy.Highs, values: Floats) -> None:
 
 @dataclass(frozen=True, slots=True)
 class LpBound:
-    """What no plan exceeds, and the dual prices of the constraints, by name, that prove it."""
+    """The bound on every plan, and the dual prices of the constraints, by name, that prove it."""
 
     value: float
     duals: dict[str, float]

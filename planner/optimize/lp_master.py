@@ -1,4 +1,4 @@
-"""The master problem as arrays: values, limits, what configurations take, and what prices prove of it."""
+"""The master problem as arrays: values, limits and demands, and the bound at dual prices."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TRUE_TO = 1e-9  # of a row's largest coefficient
 
 @dataclass(frozen=True)
 class Master:
-    """At most one configuration a task, within the constraints that tasks share.
+    """At most one configuration for each task, within the constraints that tasks share.
 
     Configurations are numbered task by task: those of task t are `first[t]` to `first[t + 1]`. Entry e says
     that configuration `column[e]` takes `amount[e]` of constraint `row[e]`; entries are sorted by column.
@@ -59,21 +59,21 @@ class Master:
         return np.searchsorted(self.column, np.arange(len(self.value) + 1))
 
     def demand(self, begin: int, end: int) -> Floats:
-        """Return what consecutive configurations take, shape (end − begin, constraints)."""
+        """Return the demands of consecutive configurations, shape (end − begin, constraints)."""
         mine = slice(int(self._entries[begin]), int(self._entries[end]))
         found = np.zeros((end - begin, len(self.limit)))
         found[self.column[mine] - begin, self.row[mine]] = self.amount[mine]
         return found
 
     def taken(self, numbers: Ints) -> Floats:
-        """Return what some configurations take together of each constraint."""
+        """Return the total demand of some configurations on each constraint."""
         chosen = np.zeros(len(self.value))
         chosen[numbers] = 1.0
         return _sums(self.row, self.amount * chosen[self.column], len(self.limit))
 
     @cached_property
     def tolerance(self) -> Floats:
-        """Return what each constraint may be exceeded by, for the sake of rounding."""
+        """Return by how much rounding may exceed each constraint."""
         largest = np.ones(len(self.limit))
         np.maximum.at(largest, self.row, np.abs(self.amount))
         return _TRUE_TO * np.maximum(largest, np.abs(self.limit))
@@ -83,7 +83,7 @@ class Master:
         return bool((self.taken(numbers) <= self.limit + self.tolerance).all())
 
     def reduced(self, prices: Floats) -> Floats:
-        """Return what each configuration is worth beyond what it takes at these prices."""
+        """Return the reduced value of each configuration: its value less its demands at these prices."""
         found: Floats = self.value - _sums(self.column, self.amount * prices[self.row], len(self.value))
         return found
 
@@ -100,7 +100,7 @@ class Master:
         return most
 
     def bound(self, prices: Floats) -> float:
-        """Return what no choice exceeds, proven by these prices."""
+        """Return the bound on every choice that these prices prove."""
         total = math.fsum(self.limit * prices) + math.fsum(self.best(self.reduced(prices)))
         return total + SAFETY * max(1.0, abs(total))
 

@@ -1,4 +1,4 @@
-"""Choose and place until both agree: master, placement, cut, and again.
+"""Alternate between the master problem and placement: choices that cannot be placed are cut.
 
 A choice that cannot be placed is reduced to the smallest set of tasks that still cannot, and that
 set (with everything that needs even more) is forbidden. A choice that nobody could place in time is
@@ -47,17 +47,17 @@ class Budget:
 
     @property
     def work_left_s(self) -> float:
-        """Give the deterministic seconds left, never below a hundredth."""
+        """Return the deterministic seconds left, never below a hundredth."""
         return max(0.01, self.work_ends_s - self.work.done_s)
 
     @property
     def left_s(self) -> float:
-        """Give what is left, never below a hundredth: every step may at least look at its hint."""
+        """Return the seconds left, never below a hundredth: every step may at least try its hint."""
         return max(0.01, self.ends - self.clock())
 
     @property
     def spent(self) -> bool:
-        """Tell whether the limit has passed."""
+        """Return whether the limit has passed."""
         return self.clock() >= self.ends
 
 
@@ -79,7 +79,7 @@ class Search:
     params: SolveParams
     budget: Budget
     restriction: Restriction | None = None
-    """Given when `tasks` hold only candidates near the best; its bound is that of all."""
+    """Set when `tasks` hold only candidates near the best; its bound covers all candidates."""
     cuts: int = 0
     doubts: int = 0
     """Cuts of choices that might have been placed, had there been more time."""
@@ -88,20 +88,20 @@ class Search:
 
     @property
     def ended(self) -> bool:
-        """Tell whether nothing more may be tried: the limit has passed, or somebody ended the search."""
+        """Return whether the search must end: the limit has passed, or it was stopped."""
         if self.params.deterministic:
             return self.params.stopped or self.budget.work.done_s >= self.budget.work_ends_s
         return self.params.stopped or self.budget.spent
 
     def step_s(self) -> float:
-        """Give the limit for one solver call: what is left of the work when deterministic, else of the time.
+        """Return the limit for one solver call: the work left when deterministic, else the time left.
 
         Deterministic limits count solver work, so they must not depend on the clock.
         """
         return self.budget.work_left_s if self.params.deterministic else self.budget.left_s
 
     def place(self, choice: Choice, limit_s: float = math.inf) -> Placed | None:
-        """Place a choice, remembering what was tried; None when it cannot be, or not in time."""
+        """Place a choice and remember the result; None when it cannot be placed, or not in time."""
         key = tuple(sorted(choice.items()))
         if key not in self._known:
             limit_s = min(limit_s, self.step_s())
@@ -114,12 +114,12 @@ class Search:
         return None if placements is None else Placed(dict(key), placements)
 
     def is_undecided(self, choice: Choice) -> bool:
-        """Tell whether a choice was not placed for want of time only."""
+        """Return whether only a lack of time kept a choice from being placed."""
         key = tuple(sorted(choice.items()))
         return key in self._undecided and key not in self._known
 
     def place_most(self, choice: Choice, settled: int = 0) -> Placed | None:
-        """Place a choice, or as many of its tasks as are easily placed, those of most worth per GPU first.
+        """Place a choice, or as many of its tasks as are easily placed, those of most value per GPU first.
 
         The first `settled` tasks always take part.
         """
@@ -140,7 +140,7 @@ class Search:
         return placed
 
     def until_placed(self, choose: Callable[[], MasterResult]) -> tuple[MasterResult, Placed | None]:
-        """StageRequest for the best choice, cut it when it cannot be placed, and ask again."""
+        """Find the best choice, cut it when it cannot be placed, and repeat."""
         while True:
             result = self.believed(choose())
             if result.choice is None:
@@ -188,7 +188,7 @@ class Search:
         return max(same, key=lambda u: entries[u].value, default=None)
 
     def believed(self, result: MasterResult) -> MasterResult:
-        """Take from an answer what is not proven: a dropped configuration might save what was cut."""
+        """Remove from a result what is not proven: a dropped configuration might save a cut choice."""
         if self.doubts or (self.cuts and not all(each.exact for each in self.tasks)):
             # a dropped configuration might be placed where the one that was cut for it cannot
             return replace(result, bound=math.inf, optimal=False, infeasible=False)

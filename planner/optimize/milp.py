@@ -114,7 +114,7 @@ def _back(value: float | None, scale: float) -> float | None:
 
 
 def _path(params: SolveParams) -> str:
-    """Find the solver, or say what else could be used."""
+    """Find the solver; an error lists the ones that can be used."""
     ready = available_backends()
     if params.solver not in ready:
         raise InputError(
@@ -181,7 +181,7 @@ def _checked(
     params: SolveParams,
     known_bound: float | None,
 ) -> MasterResult:
-    """Believe an answer only as far as it can be checked."""
+    """Return the part of an answer that was checked."""
     if found.choice is None:
         if found.complete:
             return MasterResult(None, -math.inf, optimal=True, infeasible=True)

@@ -1,4 +1,4 @@
-"""What a configuration is worth: throughput against the task's weighted fair share, less switching.
+"""The value of a configuration: throughput relative to the task's weighted fair share, less switching.
 
 normalised = throughput ÷ throughput of the task alone on its weighted fair share of the GPUs
 value      = weight · normalised · (1 − restart_s ÷ horizon_s when the task's placement changes)
@@ -54,7 +54,7 @@ Choice = dict[int, int]
 
 
 def values_of(tasks: Sequence[TaskCandidates]) -> dict[At, float]:
-    """Map every candidate to its value."""
+    """Map every candidate to its value in the objective."""
     return {(t, c): entry.value for t, each in enumerate(tasks) for c, entry in enumerate(each.candidates)}
 
 
@@ -96,12 +96,12 @@ class Candidate:
 
     @property
     def host(self) -> tuple[float, float]:
-        """Give the CPU cores and the host memory (MiB) that its GPUs take."""
+        """Return the CPU cores and the host memory (MiB) that its GPUs take."""
         return host_needs(self.configuration) if self.held is None else self.held_host
 
     @property
     def moved_mib(self) -> float:
-        """Give the state to be moved when it is chosen, MiB (0 when it keeps its GPUs)."""
+        """Return the state to be moved when it is chosen, MiB (0 when it keeps its GPUs)."""
         if self.held is not None:
             return 0.0
         return sum(
@@ -114,7 +114,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class TaskCandidates:
-    """A task with everything it may be given."""
+    """A task with all its candidates."""
 
     task: Task
     candidates: tuple[Candidate, ...]
@@ -137,7 +137,7 @@ def urgency(problem: Problem, task: Task, *, running: bool) -> float:
 def fair_share_rate(configurations: ConfigurationTable, share: float) -> float | None:
     """Return the best throughput on a fair share, steps/s; None when the task has no configuration.
 
-    A task that does not run on its share at all is held against the smallest number of GPUs it
+    A task that does not run on its share at all is compared with the smallest number of GPUs it
     runs on, scaled down to the share.
     """
     if not len(configurations):
@@ -236,7 +236,7 @@ def priced_tasks(
             there = shares_of.task_of.get(task.id, task)
             configurations_there = known.of(there, shares_of.cluster, hosts_bind=bind)
             reference = fair_share_rate(configurations_there, share)
-        if reference is None:  # a task that cannot run there is held against itself
+        if reference is None:  # a task that cannot run there is compared with itself
             reference = fair_share_rate(configurations, share)
         held = held_tasks.get(task.id)
         stay = 1.0 if held is None else max(LEAST_KEPT, 1.0 - task.restart_s / problem.horizon_s)
@@ -247,7 +247,7 @@ def priced_tasks(
 
 
 def _priced_jointly(problem: Problem, priced: Sequence[PricedTask], bind: bool) -> list[PricedTask]:
-    """Price the tasks that may run jointly: their steps take equally long, so their values_of add up.
+    """Price the tasks that may run jointly: their steps take equally long, so their values add up.
 
     One step per second is worth Σ urgency · stay ÷ reference of the members.
     """
@@ -296,7 +296,7 @@ def _kept(
 
 
 def hosts_may_bind(problem: Problem) -> bool:
-    """Tell whether any node could run out of CPU cores or host memory, whatever is put on it."""
+    """Return whether any node could run out of CPU cores or host memory, whatever is put on it."""
     cores = max((sum(role.cpu_cores_per_gpu for role in task.gpu_roles) for task in problem.tasks), default=0)
     host_mib = max((sum(map(_most_host_mib, task.gpu_roles)) for task in problem.tasks), default=0)
     workers = [role for task in problem.tasks for role in task.roles if not role.on_gpu]

@@ -36,7 +36,7 @@ _Asked = tuple[
 ]  # what goes where: blocks, workers, free GPUs, and cores and MiB of hosts that are taken
 
 _TRUE_TO = 1e-9  # relative, of sums of cores and MiB
-_MOST_IMPROVED = 50_000  # items × nodes; beyond, CP-SAT's model takes longer to write than to give gain
+_MOST_IMPROVED = 50_000  # items × nodes; beyond, CP-SAT's model takes longer to build than it can gain
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ def _placed(
     for t, kept in staying.items():
         take_room(tasks[t].task, kept, cores, host)
     if _overfull(problem.cluster, cores, host):
-        return None  # a node has less to give than when the kept tasks were put there
+        return None  # a node has less capacity than when the kept tasks were placed there
     assigned = _assigned((problem.cluster, items, cpu_needs, free, cores, host), params, limit_s)
     if assigned is None:
         return None
@@ -152,7 +152,7 @@ def in_the_way(
 
 
 def _assigned(asked: _Asked, params: SolveParams, limit_s: float) -> NodeAssignment | None:
-    """Put blocks and workers on nodes; None when that cannot be."""
+    """Assign blocks and workers to nodes; None when that is impossible."""
     cluster, items, *_ = asked
     assigned = first_fit(*asked)
     if (
@@ -251,7 +251,7 @@ def _overfull(cluster: Cluster, cores: Mapping[str, float], host_mib: Mapping[st
 def _blocks_by_item(
     cluster: Cluster, items: Sequence[Item], assigned: NodeAssignment, free: Mapping[str, list[GpuId]]
 ) -> list[list[Block]]:
-    """Hand out GPU ids: first to items placed by id, then large blocks before small ones.
+    """Assign GPU ids: first to items placed by id, then large blocks before small ones.
 
     A task gets GPUs it holds now before others, and aligned neighbours before scattered ones.
     """

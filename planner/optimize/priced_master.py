@@ -18,7 +18,7 @@ __all__ = ["master_of_priced"]
 
 
 def master_of_priced(priced: Sequence[PricedTask], cluster: Cluster) -> Master:
-    """Write what the cluster has, and what every configuration takes of it and is worth, as arrays.
+    """Return the cluster's limits, and every configuration's demands and value, as arrays.
 
     Configurations come in the order of each table, the placements that a task may keep after them.
     """
@@ -69,7 +69,7 @@ def _kinds(priced: Sequence[PricedTask], rooms: Mapping[str, ClassCapacity]) -> 
 def _demands(
     each: PricedTask, kinds: Sequence[tuple[str, int]], rooms: Mapping[str, ClassCapacity]
 ) -> Floats:
-    """Measure what every configuration takes of every constraint, without building it."""
+    """Compute the demand of every configuration on every constraint, without building it."""
     table = each.table
     takes = [
         [
@@ -92,7 +92,7 @@ def _of_cpu_roles(task: Task) -> tuple[float, float]:
 def _with_held(
     each: PricedTask, demand: Floats, kinds: Sequence[tuple[str, int]], rooms: Mapping[str, ClassCapacity]
 ) -> Floats:
-    """Add what the placements that a task may keep take."""
+    """Add the demands of the placements that a task may keep."""
     if not each.held:
         return demand
     cores, host = _of_cpu_roles(each.task)

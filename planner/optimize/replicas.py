@@ -1,4 +1,4 @@
-"""From the blocks of a task's pools to the replicas of its roles, in rank order."""
+"""Split the blocks of a task's pools into the replicas of its roles, in rank order."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def placed_roles(
 
 
 def _pools_of_phase(cluster: Cluster, phase: Phase, outer: Sequence[Block]) -> list[list[Block]]:
-    """Give each pool of a phase its blocks out of the configuration's larger ones, none cut by a node."""
+    """Assign each pool of a phase blocks within the configuration's larger ones, none cut by a node."""
     pools = phase.pools
     full = cluster.full_node_gpus[pools[0].gpu_class]
     wanted = [(pool.block_gpus, at) for at, pool in enumerate(pools) for _ in range(pool.blocks)]

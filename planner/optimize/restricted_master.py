@@ -53,14 +53,14 @@ _HALF = 0.5
 
 
 def no_report(objective: float | None, bound: float | None) -> None:
-    """Tell nobody."""
+    """Report nothing."""
 
 
 @dataclass(frozen=True)
 class Effort:
     """How hard to try: until the relative gap, for so many seconds, unless somebody stops it.
 
-    `deterministic` seconds count nodes of branch and bound instead of time. `report` is told objective and
+    `deterministic` seconds count nodes of branch and bound instead of time. `report` receives objective and
     bound.
     """
 
@@ -74,7 +74,7 @@ class Effort:
 
 @dataclass(frozen=True)
 class Selection:
-    """The best configurations found (None: none yet), what they are worth, and what no choice exceeds.
+    """The best configurations found (None: none yet), their value, and the bound on every choice.
 
     `bound` is lower than that of the relaxation where branch and bound has proven more. `spent_s` counts
     deterministic seconds where those were asked for.
@@ -111,7 +111,7 @@ def select(
 
 
 class _Search:
-    """One question, and what is known of its answer so far."""
+    """The state of one search."""
 
     def __init__(self, master: Master, effort: Effort, relaxation: LpRelaxation) -> None:
         self.master, self.effort = master, effort
@@ -122,7 +122,7 @@ class _Search:
         self.bound = math.inf
 
     def result(self, *, infeasible: bool) -> Selection:
-        """Return what is known."""
+        """Return the best choice and bound so far."""
         bound = max(self.value, self.bound)
         spent_s = self.effort.limit_s - self.left_s if self.effort.deterministic else 0.0
         return Selection(self.chosen, self.value, bound, self.relaxation, infeasible, spent_s)
@@ -141,13 +141,13 @@ class _Search:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more is to be tried."""
+        """Whether the search is to end."""
         return self.near or self.left_s <= 0.0 or self.effort.stopped()
 
     def choose(self, *, any_will_do: bool) -> bool:
         """Search; return True when it is proven that nothing can be chosen."""
         if self.relaxation.infeasible:
-            return self.chosen is None  # else it is a matter of tolerances
+            return self.chosen is None  # otherwise only tolerances are violated
         self.bound = self.relaxation.bound
         self.effort.report(None, self.bound)
         if self.near:
@@ -180,7 +180,7 @@ class _Search:
         return math.inf if self.effort.deterministic else limit_s
 
     def _branch(self, offered: Ints, limit_s: float, any_will_do: bool) -> tuple[float, bool]:
-        """Let HiGHS choose among some configurations; return its bound over them, and whether it ended."""
+        """Choose among some configurations with HiGHS; return its bound over them, and whether it ended."""
         unit = largest(self.master.value)
         model = highs_model(self.master, offered, self.effort.seed, integer=True)
         model.setOptionValue("mip_rel_gap", _HALF * self.effort.gap)
@@ -376,7 +376,7 @@ def _near(each: PricedTask, loss: Floats, chosen: int | None) -> tuple[int, ...]
     moved = each.table.gpus
     first = [chosen] if chosen is not None else []
     first += [int(np.argmin(moved))] if len(moved) else []
-    for entry in each.held:  # it may have to give way to others
+    for entry in each.held:  # it may have to leave its GPUs to others
         counts = {block[:2]: block[2] for block in entry.configuration.blocks}
         wanted = [counts.get(kind, 0) for kind in each.table.kinds]
         same = np.flatnonzero((each.table.counts == wanted).all(axis=1))

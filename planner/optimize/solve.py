@@ -33,7 +33,7 @@ def solve_problem(
     other_than: Plan | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> SolveResult:
-    """Find the best plan, or the best within the limit, and say how far from the bound it is.
+    """Find the best plan within the time limit, with its gap to the bound.
 
     The incumbent is never worse than the equal split, the greedy split and, when there is one,
     the running plan, as far as these keep what tasks require. Solving touches nothing; a time-out
@@ -71,7 +71,7 @@ def solve_problem(
 
 
 def _last_placed(stages: Sequence[SolveStage]) -> SolveStage | None:
-    """Find the stage that has placed all that runs so far."""
+    """Find the stage that has placed all running tasks so far."""
     return next((stage for stage in reversed(stages) if stage.choice), None)
 
 

@@ -41,13 +41,13 @@ _MOST_JOINT = (
     20_000  # configurations, of which some are of several tasks; configuration generation knows none of those
 )
 _AS_GOOD_S = 1.0  # for a plan as good that moves less, where candidates are many
-_MOST_COMPARED = 1_000  # tasks up to which a plan is compared with the splits made by hand
+_MOST_COMPARED = 1_000  # tasks up to which a plan is compared with the baselines
 _STEPS = 10_000  # moved state is counted in this many parts of all that could be moved
 
 
 @dataclass(frozen=True, slots=True)
 class StageRequest:
-    """What a stage is to do: plan the tasks of `part` within a budget of time."""
+    """The task of a stage: plan the tasks of `part` within a budget of time."""
 
     problem: Problem
     shares_of: Problem
@@ -77,12 +77,12 @@ class SolveStage:
 
     @property
     def choice(self) -> Choice:
-        """Give what is chosen so far, earlier stages' tasks included."""
+        """Return the choice so far, including earlier stages' tasks."""
         return self.placed.choice if self.placed is not None else {}
 
 
 def solve_stage(request: StageRequest, policy: PlanPolicy, before: SolveStage | None) -> SolveStage:
-    """Plan the tasks of one part, the configurations of those before as they are."""
+    """Plan the tasks of one part, with the configurations of earlier ones fixed."""
     search, settled = _search(request, before)
     known = search.restriction
     if known is not None and known.stays:
@@ -96,7 +96,7 @@ def solve_stage(request: StageRequest, policy: PlanPolicy, before: SolveStage | 
     if not any(each.candidates for each in search.tasks[settled:]):
         return SolveStage(search, settled, as_before, None, {}, queued_tasks(search, fixed, None))
     chosen = known is not None and bool(known.chosen)
-    # whoever stopped waits for what there is, and splits of very many tasks take longer than all the rest
+    # a stopped solve must return quickly, and baselines of very many tasks take longer than all the rest
     without = chosen and (request.params.stopped or len(search.tasks) > _MOST_COMPARED)
     baselines = {} if without else _baselines(search, settled)
     start = _best(policy, search, baselines.values())
@@ -121,7 +121,7 @@ def solve_stage(request: StageRequest, policy: PlanPolicy, before: SolveStage | 
 
 
 def _kept(search: Search, running: Placed, known: Restriction) -> SolveStage:
-    """Answer with the running plan."""
+    """Return the running plan as the result."""
     waiting = queued_tasks(search, running.choice, search)
     outcome = PolicyResult(running, {"lp": known.lp_bound}, duals=known.duals)
     return SolveStage(search, 0, running, outcome, {"running": running}, waiting)
@@ -153,7 +153,7 @@ def _search(request: StageRequest, before: SolveStage | None, *, may_stay: bool 
 def _restricted(request: StageRequest, priced: Sequence[PricedTask], *, may_stay: bool) -> Restriction | None:
     """Narrow very many configurations to those near the best; a running plan stays where that is as good.
 
-    Only where the sum of values within what the cluster has is all there is to plan for.
+    Only where the objective is the plain sum of values within the cluster's limits.
     """
     problem, params = request.problem, request.params
     if any(each.members for each in priced):
@@ -194,7 +194,7 @@ def _refuse_very_many(priced: Sequence[PricedTask]) -> None:
 
 
 def _fixed(before: SolveStage | None) -> list[TaskCandidates]:
-    """Leave every running task of the stages before only the configuration it has; its worth is settled."""
+    """Restrict every running task of earlier stages to the configuration it has; its value is settled."""
     if before is None:
         return []
     return [
@@ -216,9 +216,9 @@ def _only(problem: Problem, tasks: Iterable[str]) -> Problem:
 
 
 def _baselines(search: Search, settled: int) -> dict[str, Placed]:
-    """Place the splits made by hand, without the tasks that do not fit when it comes to it."""
+    """Place the baselines, without the tasks for which there turns out to be no place."""
     begin = dict.fromkeys(range(settled), 0)
-    alone = [each for each in search.tasks if not each.members]  # nobody shares pools by hand
+    alone = [each for each in search.tasks if not each.members]  # baselines have no joint runs
     choices = {"greedy": greedy(alone, search.constraints, begin)}
     if not settled:
         choices = {"equal-split": equal_split(alone, search.constraints, search.problem.cluster), **choices}
@@ -233,7 +233,7 @@ def _baselines(search: Search, settled: int) -> dict[str, Placed]:
 
 
 def _allowed(search: Search, choice: Choice) -> bool:
-    """Tell whether a choice keeps the rows that placement does not check."""
+    """Return whether a choice keeps the rows that placement does not check."""
     return keeps_all([row for row in search.constraints if row.code or row.name == "no-good"], choice)
 
 
@@ -285,7 +285,7 @@ def _heaviest(
 
 
 def _weight(each: TaskCandidates) -> float:
-    """Give the weight of a task, or of all that run jointly as one."""
+    """Return the weight of a task, or of all that run jointly as one."""
     members = each.task.members if isinstance(each.task, JointTask) else (each.task,)
     return sum(member.weight for member in members)
 
@@ -300,7 +300,7 @@ def _fewest_moves(policy: PlanPolicy, search: Search, placed: Placed, outcome: P
 def _as_good(
     policy: PlanPolicy, search: Search, placed: Placed, outcome: PolicyResult, values: Mapping[At, float]
 ) -> Placed:
-    """Among plans as good as the one found, take the one of most value by something else."""
+    """Among plans as good as the one found, take the one with the largest other value."""
     worth = plan_value(search.tasks, placed.choice)
     slack = search.params.move_tolerance * max(1.0, abs(worth))
     many = backends.are_many(search.tasks, search.params)

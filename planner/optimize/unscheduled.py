@@ -34,15 +34,15 @@ from libra_plan.profiles.counting import counted
 
 __all__ = ["queued_tasks"]
 
-_EXPLAIN_S = 1.0  # an explanation is worth a second, not the whole limit
+_EXPLAIN_S = 1.0  # an explanation may take a second, not the whole limit
 _EXPLAIN_ALL_S = 3.0  # and all of them together a little more: a solve may not go on long past its limit
-_TRIED = 200  # candidates that are placed one by one to say why nothing runs
+_TRIED = 200  # candidates that are placed one by one to find out why nothing runs
 _ALONE = "GPUs suffice, but CPU cores, host memory or pinned GPUs do not"
-_WEIGHED = 8  # tasks whose waiting is explained by a solve of its own; of more, the others are told plainly
+_WEIGHED = 8  # tasks whose waiting is explained by a solve of its own; of more, the others get a plain reason
 
 
 def queued_tasks(search: Search, choice: Choice, asked: Search | None) -> list[QueuedTask]:
-    """Give every task that is not chosen its code and reason; `asked` answers what running it would cost."""
+    """Return every waiting task with its code and reason; `asked` finds what running it would cost."""
     found: list[QueuedTask] = []
     waiting = len(search.tasks) - len(choice)
     many = search.restriction is not None or are_many(search.tasks, search.params)
@@ -80,7 +80,7 @@ def queued_tasks(search: Search, choice: Choice, asked: Search | None) -> list[Q
 
 
 def _no_host(search: Search, t: int) -> QueuedTask | None:
-    """Tell when CPU cores or host memory are too few for every form: in all, or node by node."""
+    """Return the reason if CPU cores or host memory are too few for every form: in all, or node by node."""
     task = search.tasks[t].task
     for row in search.constraints:
         if row.name == NO_ROOM and all(
@@ -114,7 +114,7 @@ _HOST = {
 
 
 def _outweighed(search: Search, t: int, alone: dict[object, bool]) -> QueuedTask | None:
-    """Tell plainly that a task waits for others, where it could run alone and only they are in its way.
+    """Return a plain reason if a task could run alone and only waits for the GPUs of others.
 
     `alone` remembers of alike tasks whether they can.
     """
@@ -171,7 +171,7 @@ def _cannot_run(cluster: Cluster, task: Task) -> QueuedTask:
 
 
 def _left_out(cluster: Cluster) -> str:
-    """Name who has the GPUs that no plan may use."""
+    """Name the holders of the GPUs that no plan may use."""
     note = cluster.usable_note()
     return f" ({note})" if note else ""
 
@@ -193,7 +193,7 @@ def _own_limits(task: Task) -> list[str]:
 
 
 def _not_worth_it(each: TaskCandidates, t: int, choice: Choice, search: Search | None) -> QueuedTask:
-    """Solve again with the task forced in, to say what running it would cost the others."""
+    """Solve again with the task forced to run, to find out what that would cost the others."""
     name = each.task.id
     smallest = min(entry.configuration.gpus for entry in each.candidates)
     if search is None:
@@ -240,7 +240,7 @@ def _not_worth_it(each: TaskCandidates, t: int, choice: Choice, search: Search |
 
 
 def _blocked(search: Search, t: int, code: str) -> QueuedTask:
-    """Tell whose promise leaves a task no room."""
+    """Return the reason if another promise of the policy keeps a task from running."""
     each = search.tasks[t]
     smallest = min(entry.configuration.gpus for entry in each.candidates)
     return QueuedTask(each.task.id, code, f"{each.task.id}: {_BLOCKED[code].format(smallest=smallest)}")
@@ -313,6 +313,6 @@ def _not_known(name: str) -> QueuedTask:
 
 
 def _alone_unplaceable(search: Search, t: int) -> bool:
-    """Tell whether it is proven that the task fits in no form, even with the cluster to itself."""
+    """Return whether it is proven that the task fits in no form, even with the cluster to itself."""
     alone: list[Choice] = [{t: c} for c in range(len(search.tasks[t].candidates))]
     return all(search.place(each) is None and not search.is_undecided(each) for each in alone)

@@ -1,4 +1,4 @@
-"""CPU workers of tasks that keep their GPUs: they stay on their nodes as well, where there is room."""
+"""CPU workers of tasks that keep their GPUs: they stay on their nodes, too, if possible."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["kept_workers", "take_room"]
 def kept_workers(
     cluster: Cluster, tasks: Sequence[TaskCandidates], held: Mapping[int, IncumbentTask]
 ) -> dict[int, tuple[CpuShare, ...]]:
-    """Give the shares of every kept task whose workers are still those it needs, on nodes there are."""
+    """Return the shares of every kept task whose workers are still those it needs, on nodes there are."""
     found = {}
     for t, each in held.items():
         task = tasks[t].task
@@ -33,7 +33,7 @@ def kept_workers(
 def take_room(
     task: Task, shares: Sequence[CpuShare], cores: dict[str, float], host_mib: dict[str, float]
 ) -> None:
-    """Add what shares take of their nodes' cores and host memory (MiB)."""
+    """Add the cores and host memory (MiB) that shares take of their nodes."""
     roles = {role.id: role for role in task.roles}
     for share in shares:
         role = roles[share.role]

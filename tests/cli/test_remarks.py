@@ -11,7 +11,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def rollout_task(profile: str) -> dict:
-    """Give a task that trains 0.5B and rolls out with another profile."""
+    """Return a task that trains 0.5B and rolls out with another profile."""
     work = {
         "samples": 16,
         "prompt_tokens": {"kind": "fixed", "tokens": 512},

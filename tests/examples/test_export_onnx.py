@@ -31,7 +31,7 @@ def run(*words: object, folder: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give a folder in which a trainer has saved its steps 3 and 6."""
+    """Return a folder in which a trainer has saved its steps 3 and 6."""
     folder = tmp_path_factory.mktemp("trained")
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 1, "-m", "trainer")
     done = run(*launcher, "--steps", 6, "--save-every", 3, "--samples", 4, "--tokens", 16, folder=folder)

@@ -35,7 +35,7 @@ class Ran:
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Give an environment in which the package is found and nothing of the user's own decides."""
+    """Return an environment in which the package is found and nothing of the user's own decides."""
     own = {name: value for name, value in os.environ.items() if not name.startswith("LIBRA_PLAN_SOLVE")}
     sources = os.pathsep.join(filter(None, (str(SOURCES), os.environ.get("PYTHONPATH"))))
     return {**own, "PYTHONPATH": sources, **more}
@@ -104,7 +104,7 @@ def _converse(pid: int, handle: int, keys: dict[str, tuple[str, ...]]) -> str:
 
 
 def train_task(name: str = "rm", *, model: str = "0.5b", samples: int = 256, weight: float = 1.0) -> dict:
-    """Give a task of one role that trains on a shipped profile: the quickest one to price."""
+    """Return a task of one role that trains on a shipped profile: the quickest one to price."""
     role = {
         "id": "reward-model",
         "kind": "reward_train",

@@ -53,7 +53,7 @@ def strict(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def schemas(crd: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Give the schema of each served version, by `apiVersion/kind`."""
+    """Return the schema of each served version, by `apiVersion/kind`."""
     spec = crd["spec"]
     found = {}
     for version in spec["versions"]:

@@ -13,12 +13,12 @@ Law = Callable[[float, float], float]
 
 
 def decode_law(batch: float, length: float) -> float:
-    """Give seconds of a decode step without noise."""
+    """Return seconds of a decode step without noise."""
     return 5e-3 + 2e-5 * batch + 3e-7 * batch * length
 
 
 def cache_law(batch: float, length: float) -> float:
-    """Give MiB of a decode step without noise."""
+    """Return MiB of a decode step without noise."""
     return 16000 + 0.05 * batch * length
 
 

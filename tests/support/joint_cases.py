@@ -66,7 +66,7 @@ def cluster(gpus: int, memory_mib: float = 1000.0) -> Cluster:
 
 
 def turns_problem() -> Problem:
-    """Give two tasks the two GPUs that one of them needs."""
+    """Return two tasks the two GPUs that one of them needs."""
     tasks = (task("math", 6.0, 4.0, env=True), task("code", 3.0, 7.0))
     return Problem(cluster(2), tasks, sharing=(Sharing(SharingKind.TURNS, ("math", "code")),))
 

@@ -64,7 +64,7 @@ def unequal() -> Manifest:
 
 
 def gaps() -> Manifest:
-    """Give two tasks GPUs of one node that are not side by side, the rollout before the actor."""
+    """Return two tasks GPUs of one node that are not side by side, the rollout before the actor."""
     first = running(
         "first", [role("actor", [["n0:5"], ["n0:7"]])], [role("rollout", [["n0:0", "n0:2"]], tp=2)]
     )

@@ -72,7 +72,7 @@ def slower(problem: Problem, factors: Mapping[str, float]) -> Problem:
 
 
 def unsure(problem: Problem, share: float) -> Problem:
-    """Give every price bounds so far below and above."""
+    """Return the problem with wider bounds around every price."""
 
     def price(task: Task) -> Task:
         roles = tuple(
@@ -152,7 +152,7 @@ EAGER = policy(stay={"task_s": 0.0}, rule={"looks_up": 1, "looks_down": 1})
 
 
 def two_tasks(gpus: int = 8) -> Problem:
-    """Give two tasks that share the GPUs; the second makes more of them."""
+    """Return two tasks that share the GPUs; the second makes more of them."""
     return running_best(world(gpus, [scaling("a", 100.0, 0.7, gpus), scaling("b", 100.0, 0.8, gpus)]))
 
 

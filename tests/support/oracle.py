@@ -37,14 +37,14 @@ class Kind:
 
 
 def best_throughput(problem: Problem) -> float:
-    """Give the greatest sum of worths any plan of the problem has."""
+    """Return the greatest sum of worths any plan of the problem has."""
     oracle = Oracle(problem, lambda entry: entry[1])
     found = oracle.search(0.0, lambda total, entry: total + entry[1], lambda total: total)
     return float(max(found.values()))
 
 
 def best_levels(problem: Problem) -> tuple[tuple[float, ...], float]:
-    """Give the leximin-best sorted throughputs (queued tasks 0), then the best sum of worths."""
+    """Return the leximin-best sorted throughputs (queued tasks 0), then the best sum of worths."""
     oracle = Oracle(problem, lambda entry: entry)
 
     def add(total: tuple[tuple[float, ...], float], entry: tuple[float, float]) -> Any:
@@ -58,7 +58,7 @@ def best_levels(problem: Problem) -> tuple[tuple[float, ...], float]:
 
 
 def reference(problem: Problem, task: Task) -> float | None:
-    """Give the rate of the task alone on its weighted fair share, steps/s."""
+    """Return the rate of the task alone on its weighted fair share, steps/s."""
     return Oracle(problem).reference(task)
 
 
@@ -94,7 +94,7 @@ class Oracle(Configurations):
 
     @cached_property
     def hosts_matter(self) -> bool:
-        """Tell whether any role takes anything of a node but GPUs."""
+        """Return whether any role takes anything of a node but GPUs."""
         return any(
             not role.on_gpu
             or role.cpu_cores_per_gpu
@@ -129,7 +129,7 @@ class Oracle(Configurations):
         return (_whole(cores) << at) + (_whole(memory_mib) << (at + HOST_BITS))
 
     def fits(self, state: int) -> bool:
-        """Tell whether no field is over what there is."""
+        """Return whether no field is over what there is."""
         return (self.room - state) & self.guards == self.guards
 
     def count(self, state: int, at: int) -> int:
@@ -139,7 +139,7 @@ class Oracle(Configurations):
     # ------------------------------------------------------------ the search
 
     def search(self, start: Any, add: Callable[..., Any], rank: Callable[..., Any]) -> dict[int, Any]:
-        """Give the best total of every state all tasks together can be in."""
+        """Return the best total of every state all tasks together can be in."""
         best: dict[int, Any] = {0: start}
         for task in self.problem.tasks:
             grown: dict[int, Any] = {}
@@ -202,7 +202,7 @@ class Oracle(Configurations):
                     found[whole] = value
 
     def _urgency(self, task: Task) -> float:
-        """Give the weight; what waits counts once more for every `aging_s` it has waited."""
+        """Return the weight; what waits counts once more for every `aging_s` it has waited."""
         if self.problem.aging_s is None or any(held.task == task.id for held in self.problem.running):
             return task.weight
         return task.weight + task.weight * task.waited_s / self.problem.aging_s
@@ -211,7 +211,7 @@ class Oracle(Configurations):
         return all(gpu in self.cluster.gpus for gpu in _held_gpus(held))
 
     def _keeps(self, way: Way, held: IncumbentTask) -> bool:
-        """Tell whether the configuration can go on exactly where the task is now."""
+        """Return whether the configuration can go on exactly where the task is now."""
         has = {role.role: role for role in held.roles}
         pairs = [pair for phase in way.phases for pool, _ in phase for pair in pool]
         if {role.id for role, _ in pairs} != set(has):
@@ -242,7 +242,7 @@ class Oracle(Configurations):
         return len(_held_gpus(held)) <= way.gpus
 
     def _held_state(self, way: Way, held: IncumbentTask) -> int:
-        """Give exactly the GPUs that are held, with what each takes from its node."""
+        """Return exactly the GPUs that are held, with what each takes from its node."""
         marked = [
             at for at, kind in enumerate(self.kinds) if any(m[:2] == ("held", held.task) for m in kind.marks)
         ]

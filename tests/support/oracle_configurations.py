@@ -39,7 +39,7 @@ class Configurations:
             sizes[gpu.id.node] = sizes.get(gpu.id.node, 0) + 1
 
     def reference(self, task: Task) -> float | None:
-        """Give the best rate on the fair share, or the smallest configuration's in proportion."""
+        """Return the best rate on the fair share, or the smallest configuration's in proportion."""
         tiered = self.problem.policy is Policy.PRIORITY  # a tier shares among itself
         rivals = [each for each in self.problem.tasks if not tiered or each.tier == task.tier]
         share = len(self.cluster.gpus) * task.weight / sum(each.weight for each in rivals)
@@ -53,7 +53,7 @@ class Configurations:
         return share / smallest.gpus / smallest.seconds
 
     def _fits_empty(self, way: Way) -> bool:
-        """Tell whether there is room for what fits into the blocks, cut to any one of their sizes."""
+        """Return whether there is room for what fits into the blocks, cut to any one of their sizes."""
         blocks = self.blocks(way)
         for gpu_class, size in {*blocks, *((name, 1) for name, _ in blocks)}:
             node = max(self.node_sizes[gpu_class].values())
@@ -150,7 +150,7 @@ class Configurations:
         return True
 
     def block(self, pool: Any, way: Way) -> tuple[str, int, int]:
-        """Give class, size and number of a pool's blocks."""
+        """Return class, size and number of a pool's blocks."""
         size = max(gpus for _, option in pool for gpus in replica_sizes(option))
         gpu_class = pool[0][1].gpu_class
         node = max(self.node_sizes[gpu_class].values())
@@ -167,7 +167,7 @@ class Configurations:
         return gpu_class, size, number
 
     def blocks(self, way: Way) -> dict[tuple[str, int], int]:
-        """Give the blocks of a configuration; phases take the same ones, all as large as the largest."""
+        """Return the blocks of a configuration; phases take the same ones, all as large as the largest."""
         if len(way.phases) == 1:
             now: dict[tuple[str, int], int] = {}
             for pool, _ in way.phases[0]:
@@ -185,14 +185,14 @@ class Configurations:
         return {(gpu_class, largest): max(need)}
 
     def domain(self, node: str) -> object:
-        """Give what nodes that carry one replica have in common."""
+        """Return what nodes that carry one replica have in common."""
         own = {each.id: each.nvlink_domain for each in self.cluster.nodes}
         if not any(own.values()):
             return None
         return own[node] or (node,)
 
     def is_whole(self, replica: tuple[GpuId, ...]) -> bool:
-        """Tell whether a replica is on one node, or fills its class on nodes of one domain."""
+        """Return whether a replica is on one node, or fills its class on nodes of one domain."""
         nodes = {gpu.node for gpu in replica}
         if len({self.domain(node) for node in nodes}) > 1:
             return False
@@ -203,7 +203,7 @@ class Configurations:
         } == set(replica)
 
     def _filled(self, way: Way) -> bool:
-        """Tell whether every role takes all GPUs of its pool."""
+        """Return whether every role takes all GPUs of its pool."""
         return all(
             option.gpus == self.block(pool, way)[1] * self.block(pool, way)[2]
             for phase in way.phases
@@ -212,7 +212,7 @@ class Configurations:
         )
 
     def _splits(self, pinned: frozenset[GpuId], option: StageOption) -> bool:
-        """Tell whether replicas can cover the pinned GPUs, none cut by a node it does not fill."""
+        """Return whether replicas can cover the pinned GPUs, none cut by a node it does not fill."""
         size, sizes = option.layout.gpus_per_replica, self.node_sizes[option.gpu_class]
         here = {node: sum(gpu.node == node for gpu in pinned) for node in {gpu.node for gpu in pinned}}
         if size > max(sizes.values()):
@@ -310,7 +310,7 @@ def _step_seconds(task: Task, phases: Any) -> float:
 
 
 def _stale_seconds(times: list[float], streams: list[Any], staleness: int) -> float:
-    """Give the least step at which no more than (1 + η) steps' trajectories are on their way."""
+    """Return the least step at which no more than (1 + η) steps' trajectories are on their way."""
     rest = sum(time for time, stream in zip(times, streams, strict=True) if stream is None)
     streamed = [stream for stream in streams if stream is not None]
     if not streamed:

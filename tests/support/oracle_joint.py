@@ -20,7 +20,7 @@ ROUNDS = 12
 
 
 def best_jointly(problem: Problem) -> float:
-    """Give the greatest sum of worths any plan has, with and without sharing; nothing runs yet."""
+    """Return the greatest sum of worths any plan has, with and without sharing; nothing runs yet."""
     best = 0.0
     for number in range(len(problem.sharing) + 1):
         for chosen in combinations(problem.sharing, number):

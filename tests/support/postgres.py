@@ -16,7 +16,7 @@ import pytest
 
 @contextmanager
 def server(folder: Path) -> Iterator[str]:
-    """Give the URL of a fresh database; skips where there is no server or driver to start."""
+    """Return the URL of a fresh database; skips where there is no server or driver to start."""
     pytest.importorskip("psycopg")
     initdb, pg_ctl = _program("initdb"), _program("pg_ctl")
     if initdb is None or pg_ctl is None:

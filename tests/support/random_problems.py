@@ -133,7 +133,7 @@ def _cluster(rng, hosts: bool) -> Cluster:
 
 
 def with_mixes(problem: Problem, seed: int) -> Problem:
-    """Give roles options whose replicas are of several sizes, some of them all of one."""
+    """Return roles options whose replicas are of several sizes, some of them all of one."""
     rng = np.random.default_rng(seed)
 
     def mixed(option: StageOption) -> StageOption:

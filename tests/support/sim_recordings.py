@@ -66,7 +66,7 @@ def _window(task, role, rank, sizes, start_s, end_s, working_s, tokens, samples)
 
 
 def slower(world, **factors):
-    """Give a world whose first task's decoding and training take so many times as long."""
+    """Return a world whose first task's decoding and training take so many times as long."""
     task = world.tasks[0]
     decode = tuple(
         msgspec.structs.replace(each, **{n: getattr(each, n) * factors.get("decode", 1.0) for n in _DECODE})

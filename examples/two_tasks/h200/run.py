@@ -117,7 +117,7 @@ def compared(plan: Path, out: Path) -> dict[str, Any]:
 
 
 def pair(predicted: dict[str, float], measured: float) -> dict[str, float]:
-    """Give both, and by how much the prediction is off (positive: it says more)."""
+    """Return both, and by how much the prediction is off (positive: it says more)."""
     return {
         "predicted": predicted["value"],
         "low": predicted["low"],

@@ -1,4 +1,4 @@
-"""The policies: what each asks of the master, and what tasks are given before any policy.
+"""The policies, and the requirements of tasks that come before any policy.
 
 A policy is one module with one class that keeps the protocol `PlanPolicy`; `POLICIES` lists them.
 """

@@ -1,7 +1,7 @@
-"""Aging under max-min, where sums come last: what has waited too long runs first.
+"""Aging under max-min, where sums come last: tasks that have waited too long run first.
 
-Elsewhere waiting adds to a task's weight (`worth.urgency`), which is enough: whatever is left out
-again and again is one day worth more than the others together.
+Elsewhere waiting adds to a task's weight (`objective.urgency`), which is enough: a task that is
+left out again and again at last has a higher value than the others together.
 """
 
 from __future__ import annotations

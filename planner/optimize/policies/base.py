@@ -1,4 +1,4 @@
-"""What every policy is: a search for its best plan, a result with its proof, and shared steps."""
+"""The protocol of policies, their result with its proof, and steps that several of them use."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class PolicyResult:
 
 
 class PlanPolicy(Protocol):
-    """A policy. All of it is pure: the search holds what is known, the outcome what was found."""
+    """A policy. Its methods are pure: the state is in the search."""
 
     def parts(self, problem: Problem) -> Sequence[frozenset[str]]:
         """Split the tasks' ids into parts planned one after the other, each beside those before it."""
@@ -64,10 +64,10 @@ class PlanPolicy(Protocol):
         """Find the policy's best choice; rows it adds to the search hold for all later passes."""
 
     def objective(self, search: Search, choice: Choice) -> float:
-        """Give the number the certificate is about."""
+        """Return the objective in the certificate."""
 
     def rank(self, search: Search, choice: Choice) -> tuple[float, ...]:
-        """Give what choices are compared by; larger is better."""
+        """Return the key by which choices are compared; larger is better."""
 
 
 def best_choice(
@@ -79,7 +79,7 @@ def best_choice(
     reported: bool = False,
     limit_s: float = math.inf,
 ) -> MasterResult:
-    """StageRequest the master for the choice of the largest value that keeps all rows and promises."""
+    """Find the choice of the largest value that keeps all constraints and promises."""
     return maximise(
         search.tasks,
         [*search.constraints, *promises],
@@ -93,7 +93,7 @@ def best_choice(
 
 
 def report_progress(search: Search, objective: float | None, bound: float | None) -> None:
-    """Tell whoever follows the search."""
+    """Report progress to the interrupter."""
     if search.params.interrupter is not None:
         search.params.interrupter.report(objective, bound)
 

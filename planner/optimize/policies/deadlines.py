@@ -19,7 +19,7 @@ _PLAN = 0.7  # of the time, for the plan: what missed deadlines might have had i
 
 
 def wanted_steps_per_s(task: Task, *, moved: bool) -> float:
-    """Give the rate a task must have, steps/s: 0 without a deadline, infinite when a move takes it all."""
+    """Return the rate a task must have, steps/s: 0 without a deadline, infinite when a move takes it all."""
     rates = [task.min_steps_per_s or 0.0]
     if task.deadline is not None:
         left_s = task.deadline.within_s - (task.restart_s if moved else 0.0)
@@ -75,10 +75,10 @@ def _in_time(search: Search, t: int) -> tuple[int, ...]:
 
 
 def _best_alone(search: Search, t: int) -> float | None:
-    """Give the best rate of the task alone on the cluster, within limits such as the budget."""
+    """Return the best rate of the task alone on the cluster, within limits such as the budget."""
     limits = [
         row for row in search.constraints if row.limit >= 0
-    ]  # the others demand that somebody else runs
+    ]  # the other constraints demand that another task runs
     entries = search.tasks[t].candidates
     for c in sorted(range(len(entries)), key=lambda c: -entries[c].configuration.steps_per_s):
         if search.ended:
@@ -89,7 +89,7 @@ def _best_alone(search: Search, t: int) -> float | None:
 
 
 def _best_beside(search: Search, t: int) -> float | None:
-    """Give the best rate of the task while every deadline that is kept stays so."""
+    """Return the best rate of the task while every deadline that is kept stays so."""
     rates = {(t, c): entry.configuration.steps_per_s for c, entry in enumerate(search.tasks[t].candidates)}
     if not rates:
         return 0.0

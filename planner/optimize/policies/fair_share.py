@@ -1,6 +1,6 @@
-"""`fair-share`: every team has what its quota gives, and may borrow what the others leave idle.
+"""`fair-share`: every team gets its quota, and may borrow GPUs that others leave idle.
 
-First the largest sum with quotas as limits; then without limits, but with no team's worth below what
+First the largest sum with quotas as limits; then without limits, but with no team's value below what
 it was. A team's deadlines are first kept within its quota, the others where GPUs are idle.
 """
 
@@ -27,7 +27,7 @@ _TRIES = 3
 
 @dataclass(frozen=True, slots=True)
 class FairShare(Throughput):
-    """Maximise the sum within quotas, then beyond them at nobody's expense."""
+    """Maximise the sum within quotas, then beyond them without loss to any team."""
 
     def plan(self, search: Search, hint: Choice | None) -> PolicyResult:
         """Plan within the quotas, keep what each team has then, and plan again without them."""
@@ -36,9 +36,7 @@ class FairShare(Throughput):
         require(search, None)
         by_hand = greedy(search.tasks, search.constraints)
         within = best_sum(search, by_hand)
-        if (
-            within.placed is None and not within.infeasible
-        ):  # the limit has passed: a split by hand, or nothing
+        if within.placed is None and not within.infeasible:  # the limit has passed: a baseline, or nothing
             within = replace(within, placed=search.place_most(by_hand) or Placed({}, {}))
         at_quota = _pass("quota", search, within)
         search.constraints[:] = [
@@ -70,7 +68,7 @@ def _team(search: Search, t: int) -> str:
 
 
 def _quotas(problem: Problem) -> dict[str, Quota]:
-    """Map every team to its quota; whoever has none may only borrow."""
+    """Map every team to its quota; a team without one may only borrow."""
     known = {quota.team: quota for quota in problem.quotas}
     teams = dict.fromkeys([*known, *(task.team or NO_TEAM for task in problem.tasks)])
     return {team: known.get(team, Quota(team, 0)) for team in teams}
@@ -119,7 +117,7 @@ def _floored(search: Search, floors: Mapping[str, float], more: Mapping[str, flo
 
 
 def _beyond(search: Search, floors: Mapping[str, float], hint: Choice) -> PolicyResult:
-    """Maximise the sum above the floors; the master counts roughly, so look and raise where it fell short."""
+    """Maximise the sum above the floors; the master rounds, so floors that it missed are raised."""
     more: dict[str, float] = {}
     for _ in range(_TRIES):
         found = best_sum(search, hint)
@@ -136,7 +134,7 @@ def _beyond(search: Search, floors: Mapping[str, float], hint: Choice) -> Policy
 
 
 def team_shares(search: Search, choice: Choice, floors: Mapping[str, float]) -> tuple[TeamShare, ...]:
-    """Say for each team with a floor what it has and what of it is borrowed.
+    """Return, for each team with a floor, its GPUs and how many of them are borrowed.
 
     Other policies set no floors, and under them a task may run jointly with one of another team.
     """

@@ -1,4 +1,4 @@
-"""Latency first: step times of marked tasks (evaluations) are minimised before the policy looks."""
+"""Latency first: step times of marked tasks (evaluations) are minimised before the policy's objective."""
 
 from __future__ import annotations
 

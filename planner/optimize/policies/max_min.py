@@ -28,7 +28,7 @@ _PART = 0.2
 
 @dataclass(frozen=True, slots=True)
 class MaxMin:
-    """Raise the least normalised throughput, leximin, with the sum as the last objective."""
+    """Maximise normalised throughputs leximin, with the sum as the last objective."""
 
     def parts(self, problem: Problem) -> Sequence[frozenset[str]]:
         """Plan all tasks at once."""
@@ -42,7 +42,7 @@ class MaxMin:
         return replace(found, passes=required.passes, missed=required.missed)
 
     def objective(self, search: Search, choice: Choice) -> float:
-        """Give the least throughput of a task that can run."""
+        """Return the least throughput of a task that can run."""
         return throughputs(search.tasks, choice)[0]
 
     def rank(self, search: Search, choice: Choice) -> tuple[float, ...]:

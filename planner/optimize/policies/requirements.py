@@ -1,4 +1,4 @@
-"""What tasks are given before the policy looks: deadlines first, then the step times that come first."""
+"""Requirements of tasks that come before the policy: deadlines, then latency-first step times."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class Throughput:
         return replace(found, passes=required.passes, missed=required.missed)
 
     def objective(self, search: Search, choice: Choice) -> float:
-        """Sum the values_of."""
+        """Sum the values."""
         return plan_value(search.tasks, choice)
 
     def rank(self, search: Search, choice: Choice) -> tuple[float, ...]:

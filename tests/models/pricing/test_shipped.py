@@ -20,7 +20,7 @@ from libra_plan.profiles.schema import (
 
 @pytest.fixture(scope="module")
 def shipped():
-    """Give the shipped folder with its fits, made once."""
+    """Return the shipped folder with its fits, made once."""
     folder = load_folder(shipped_folder())
     named = {name for task in folder.workload.tasks for role in task.roles for name in role.profiles}
     fits = {name: fit_profile(folder.profiles[name].file, folder.profiles[name].points) for name in named}

@@ -19,7 +19,7 @@ ROOMY = Admission(10_000, 1e12)
 
 
 def step_of(count=96, sigma=1.0, number=2, seed=1):
-    """Give orders as priced, and steps drawn anew from 16 times finer a sample."""
+    """Return orders as priced, and steps drawn anew from 16 times finer a sample."""
     law = LogNormal(median_tokens=2000, sigma=sigma, max_tokens=500_000)
     prompts, responses = LengthSample(np.full(count, 500)), sample_lengths(law, count)
     rng = np.random.default_rng(seed)

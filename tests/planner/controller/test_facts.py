@@ -62,7 +62,7 @@ class Lab:
 
 
 def line(ago_s: float, **more: object) -> dict[str, object]:
-    """Give ten steps done in 100 s that ended so long ago."""
+    """Return ten steps done in 100 s that ended so long ago."""
     end = 5000.0 - ago_s
     given = {"task": "t", "role": "actor", "source": "p", "start_s": end - 100.0, "t_s": end, "steps": 10}
     return {**given, "utc_s": time.time() - ago_s, **more}

@@ -21,7 +21,7 @@ def drawn(*recordings):
 
 
 def bars(root, colour):
-    """Give the bars of a colour."""
+    """Return the bars of a colour."""
     return [each for each in root.iter(f"{SVG}rect") if each.get("fill") == colour]
 
 

@@ -24,7 +24,7 @@ def goal_of(manifest, node="n0"):
 
 
 def running(manifest, node="n0"):
-    """Give the state of a host on which all of a manifest runs."""
+    """Return the state of a host on which all of a manifest runs."""
     goal = goal_of(manifest, node)
     return RunState(
         launch_id="1",

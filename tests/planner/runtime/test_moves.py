@@ -99,7 +99,7 @@ def plans(draw, generation):
 
 
 def kept_where_equal(old, new):
-    """Give tasks that did not change the generation they run under, as manifests do."""
+    """Return tasks that did not change the generation they run under, as manifests do."""
     return {
         task: old[task]
         if task in old and [one.gpus for one in old[task]] == [one.gpus for one in roles]

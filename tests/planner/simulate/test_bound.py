@@ -23,7 +23,7 @@ COSTS = Costs(decode=(DECODE, WIDE), train=RAGGED, sync_s=1.0, weights_gib=2.0, 
 
 
 def share_of_bound(world, policy, seed):
-    """Give the figure of a run over the bound of its world and seed."""
+    """Return the figure of a run over the bound of its world and seed."""
     references = References(world)
     figures = figures_of(run_world(world, policy, seed), world, references)
     return figures.weighted / upper_bound(world, seed, references)

@@ -37,7 +37,7 @@ def test_a_role_that_was_not_recorded_is_refused_with_those_that_were(tmp_path):
 
 
 def counter_lines(*ranks, steps=20, **more):
-    """Give lines as counters write them: six places, each a window of 10 s of which 2 s are waiting."""
+    """Return lines as counters write them: six places, each a window of 10 s of which 2 s are waiting."""
     for rank in ranks:
         for at, batch in enumerate((1, 2, 4, 8, 16, 32)):
             yield {

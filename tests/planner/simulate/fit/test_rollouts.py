@@ -9,7 +9,7 @@ from libra_plan.planner.simulate.fit.rollouts import fit_rollout
 
 
 def step_s(sequences, context):
-    """Give the base's decode step."""
+    """Return the base's decode step."""
     return DECODE.fixed_s + DECODE.per_sequence_s * sequences + DECODE.per_token_s * sequences * context
 
 
