@@ -22,7 +22,7 @@ import msgspec
 from libra_plan.planner.doctor import Thresholds, gather, judge
 from libra_plan.planner.doctor.fold import SampleFold
 from libra_plan.planner.doctor.work import WorkFold
-from libra_plan.planner.telemetry.recording import Playback
+from libra_plan.planner.telemetry.recording import RecordingReader
 from libra_plan.planner.telemetry.simulated import SimulatedSource
 from libra_plan.planner.telemetry.sources import Clocks
 from libra_plan.planner.telemetry.summary import node_windows
@@ -101,11 +101,11 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as name:
             written += record(Path(name), f"node{number}", PER_NODE, seconds)
             begun = time.perf_counter()
-            samples.add_all(Playback(Path(name)))
+            samples.add_all(RecordingReader(Path(name)))
             spent["doctor"] += time.perf_counter() - begun
             after_mb = after_mb or peak_mb()
             begun = time.perf_counter()
-            summed += sum(len(window.gpus) for window in node_windows(Playback(Path(name)), 600.0))
+            summed += sum(len(window.gpus) for window in node_windows(RecordingReader(Path(name)), 600.0))
             spent["windows"] += time.perf_counter() - begun
     begun = time.perf_counter()
     for rank in range(given.gpus):

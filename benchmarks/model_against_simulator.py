@@ -59,10 +59,10 @@ def placed(world: World, task: WorldTask, mean_tokens: float) -> Iterator[Incumb
     """Return the exact planner's placement of a task on its weighted share of the GPUs."""
     cluster = world_cluster(world)
     parts = split(cluster, shares(cluster, {each.id: each.weight for each in world.tasks}))
-    believed = NoisyCosts(msgspec.structs.replace(world, tasks=(task,)))
+    estimated = NoisyCosts(msgspec.structs.replace(world, tasks=(task,)))
     mean = exactly(mean_tokens, "tokens", Origin.MEASURED)
     yield from best_in(
-        lambda part: believed.problem(part, {task.id: mean}, [task.id]), cluster, parts[task.id]
+        lambda part: estimated.problem(part, {task.id: mean}, [task.id]), cluster, parts[task.id]
     )
 
 

@@ -26,7 +26,7 @@ import psutil
 
 from libra_plan.planner.telemetry.nvml import load_library
 from libra_plan.planner.telemetry.nvml_source import NvmlSource
-from libra_plan.planner.telemetry.recording import Playback
+from libra_plan.planner.telemetry.recording import RecordingReader
 from libra_plan.planner.telemetry.sources import Clocks, SourceTimeouts
 
 MONITOR = [sys.executable, "-c", "from libra_plan.cli.app import main; main()", "monitor", "--source", "nvml"]
@@ -129,7 +129,7 @@ def traffic(folder: Path, moved: dict[str, dict[str, float]]) -> dict[str, dict[
     for name, each in moved.items():
         inside = [
             getattr(played.sample.gpus[0], name)
-            for played in Playback(folder / "recording")
+            for played in RecordingReader(folder / "recording")
             if each["began"] + 1.2 < played.sample.taken_utc.timestamp() < each["ended"]
         ]
         rate = each["bytes"] / (each["ended"] - each["began"])
@@ -166,7 +166,7 @@ def raw_counters() -> list[dict[str, object]]:
 def compare(folder: Path) -> list[dict[str, object]]:
     """Compare each look of nvidia-smi with the nearest of the monitor."""
     ours: dict[str, list[tuple[float, object]]] = {}
-    for played in Playback(folder / "recording"):
+    for played in RecordingReader(folder / "recording"):
         for gpu in played.sample.gpus:
             at_s = played.sample.taken_utc.timestamp() - (gpu.age_s or 0.0)
             ours.setdefault(gpu.uuid or "?", []).append((at_s, gpu))
@@ -248,7 +248,7 @@ def main() -> None:
     rows = found["readings"] = compare(asked.out)
     seen = {
         (process.pid, process.name, process.used_mib)
-        for played in Playback(asked.out / "recording")
+        for played in RecordingReader(asked.out / "recording")
         for gpu in played.sample.gpus
         for process in (gpu.details and gpu.details.processes) or ()
     }

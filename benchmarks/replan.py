@@ -50,7 +50,7 @@ def line(*cells: object) -> None:
 def best_plan(problem: Problem) -> tuple[tuple[IncumbentTask, ...], float]:
     """Return the best plan from nothing, and what it is worth."""
     market = configuration_values(problem)
-    found = choose(market, [task.worth for task in market.tasks], AllowedChanges(), 1e-5, None)
+    found = choose(market, [task.values for task in market.tasks], AllowedChanges(), 1e-5, None)
     plan = place_choice(market, found.chosen, found.prices, {})
     assert plan is not None
     return held_by(plan), found.value
@@ -109,9 +109,9 @@ def noisy(stick: Path, noise: float, looks: int, seed: int) -> tuple[float, floa
     sia = SiaWorld.of(stick, 64, seed, sias_own=True)
     rng = np.random.default_rng(seed + 1)
     true = configuration_values(sia.problem(sia.goodput))
-    best = choose(true, [task.worth for task in true.tasks], AllowedChanges(), 1e-5, None).value
+    best = choose(true, [task.values for task in true.tasks], AllowedChanges(), 1e-5, None).value
     worth = {
-        (task.id, task.priced.table.blocks(number)[0][0], int(task.gpus[number])): float(task.worth[number])
+        (task.id, task.priced.table.blocks(number)[0][0], int(task.gpus[number])): float(task.values[number])
         for task in true.tasks
         for number in range(len(task.priced.table))
     }

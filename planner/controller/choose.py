@@ -157,8 +157,8 @@ def compare(
     now, moves, net = kept_choice(table), [], 0.0
     for t, action in actions(table, chosen).items():
         task, new, old = table.tasks[t], chosen.get(t), now.get(t)
-        before = float(task.worth[old]) if old is not None else 0.0
-        after = float(task.worth[new]) if new is not None else 0.0
+        before = float(task.values[old]) if old is not None else 0.0
+        after = float(task.values[new]) if new is not None else 0.0
         net += (float(values[t][new]) if new is not None else 0.0) - before
         switch_s = task.priced.task.restart_s if new is not None and task.held_gpus else 0.0
         moves.append(
@@ -222,7 +222,7 @@ def _is_moved(problem: Problem, task: str, roles: Sequence[PlacedRole]) -> bool:
 
 
 def _outbid(task: TaskValues) -> QueuedTask:
-    if not len(task.worth):
+    if not len(task.values):
         said = "; ".join(line for role in task.priced.task.roles for line in role.refusals[:2])
         reason = f"{task.id}: no form of it could be priced for these GPUs" + (f" ({said})" if said else "")
         return QueuedTask(task.id, "refused", reason)
@@ -250,7 +250,7 @@ def certificate(table: ConfigurationValues, running: Sequence[RunningTask], pric
         bound=bound,
         gap=gap,
         bounds=(("lp", bound),),
-        configurations=sum(len(task.worth) for task in table.tasks),
+        configurations=sum(len(task.values) for task in table.tasks),
         deterministic=True,
         cost_per_hour=cost_per_hour(problem.cluster, (each.configuration for each in running)),
         budget_per_hour=problem.budget_per_hour,
@@ -260,6 +260,6 @@ def certificate(table: ConfigurationValues, running: Sequence[RunningTask], pric
 
 def _less_switch(task: TaskValues) -> Floats:
     """Return every configuration's value as the problem states it: less the switch, without a threshold."""
-    share = np.full(len(task.worth), max(LEAST_KEPT, task.priced.stay))
+    share = np.full(len(task.values), max(LEAST_KEPT, task.priced.stay))
     share[task.moved :] = 1.0
-    return np.asarray(task.worth * share)
+    return np.asarray(task.values * share)

@@ -2,7 +2,7 @@
 
 A configuration that changes a running task, or starts one, is charged before it is compared:
 
-    worth · (1 − switch_s ÷ horizon_s − confidence · error − least gain)
+    value · (1 − switch_s ÷ horizon_s − confidence · error − least gain)
 
 A choice with a higher value than keeping everything has therefore paid, task by task, for its switches,
 for the errors of the models and for the least gain that the policy demands.
@@ -45,13 +45,13 @@ Z90 = 1.645  # half-widths of the models' bounds, in standard deviations
 class TaskValues:
     """The configurations of one task, the placements that it may keep last.
 
-    `worth` is weight × fair share before any charge, `demand` what each takes of the resources, `error`
+    `values` are weight × fair share before any charge, `demand` what each takes of the resources, `error`
     the relative standard deviation of the step time by the models. `held` counts the placements that may
     be kept, `held_gpus` the GPUs that the task has now. `broken`: it runs, and cannot stay as placed.
     """
 
     priced: PricedTask
-    worth: Floats
+    values: Floats
     demand: Floats
     gpus: Floats
     error: Floats
@@ -67,12 +67,12 @@ class TaskValues:
     @property
     def moved(self) -> int:
         """Return the number of configurations that move the task; they come first."""
-        return len(self.worth) - self.held
+        return len(self.values) - self.held
 
     @property
     def kept(self) -> int | None:
         """Return the number of the best placement that may be kept; None when there is none."""
-        return self.moved + int(np.argmax(self.worth[self.moved :])) if self.held else None
+        return self.moved + int(np.argmax(self.values[self.moved :])) if self.held else None
 
     def configuration(self, number: int) -> Configuration:
         """Build the configuration with this number."""
@@ -125,15 +125,15 @@ def configuration_values(problem: Problem) -> ConfigurationValues:
     for t, each in enumerate(priced):
         held = len(each.held) if each.reference is not None else 0
         moved = len(each) - held
-        worth = each.values
+        values = each.values
         demand = master.demand(int(master.first[t]), int(master.first[t + 1]))
-        worth[:moved] /= each.stay  # the values have charged the switch already
+        values[:moved] /= each.stay  # they include the charge for the switch already
         now = taken.get(each.task.id, 0)
         gpus = np.concatenate((each.table.gpus[:moved], [now] * held)).astype(np.float64)
         broken = each.running and not held
-        values = TaskValues(each, worth, demand, gpus, np.zeros(len(worth)), held, now, broken)
-        values.error[:] = [_model_error(values, number) for number in range(len(worth))]
-        tasks.append(values)
+        task = TaskValues(each, values, demand, gpus, np.zeros(len(values)), held, now, broken)
+        task.error[:] = [_model_error(task, number) for number in range(len(values))]
+        tasks.append(task)
     return ConfigurationValues(problem, master, tuple(tasks))
 
 
@@ -152,7 +152,7 @@ def _model_error(task: TaskValues, number: int) -> float:
 
 def observed_errors(task: TaskValues, errors: RateErrors) -> Floats:
     """Return the standard error of each configuration after observations, weighted by share of the step."""
-    found = np.zeros(len(task.worth))
+    found = np.zeros(len(task.values))
     roles = {role.id: errors.get((task.id, role.id), {}) for role in task.priced.task.gpu_roles}
     if not any(roles.values()):
         return found
@@ -177,7 +177,7 @@ def charged(
     own = np.sqrt((1.0 - policy.trust.shared_error) * task.error**2 + observed_errors(task, errors) ** 2)
     kept = task.kept
     error = own if kept is None else np.sqrt(own**2 + own[kept] ** 2)
-    share = np.full(len(task.worth), 1.0 - task.priced.task.restart_s / problem.horizon_s)
+    share = np.full(len(task.values), 1.0 - task.priced.task.restart_s / problem.horizon_s)
     if thresholds and not task.broken:
         more = (task.gpus >= task.held_gpus) & (kept is not None)
         least = np.where(more, policy.rule.gain_up, policy.rule.gain_down)
@@ -185,7 +185,7 @@ def charged(
     share = np.maximum(share, LEAST_KEPT)
     share[task.moved :] = 1.0
     error[task.moved :] = 0.0
-    return task.worth * share, error
+    return task.values * share, error
 
 
 def value_bound(table: ConfigurationValues, values: Sequence[Floats], prices: Floats) -> float:

@@ -336,7 +336,7 @@ def _decided(snapshot: Snapshot, shift: _Shift, net: float, others: tuple[Pendin
         )  # its node has no cores or memory left: the solver must place it
     require_verified(problem, plan)
     gpus = len(next(each for each in running if each.task == shift.task).gpus)
-    worth, move = _move(snapshot, shift, gpus)
+    value, move = _move(snapshot, shift, gpus)
     decision = Decision(
         Rung.ELASTIC,
         "elastic",
@@ -344,7 +344,7 @@ def _decided(snapshot: Snapshot, shift: _Shift, net: float, others: tuple[Pendin
         f"{shift.after_s:.4g} s",
         (move,),
         move.worth,
-        worth * net,
+        value * net,
         move.cost,
         running=snapshot.running,
         plan=plan,
@@ -368,11 +368,11 @@ def _shifted(task: RunningTask, shift: _Shift) -> RunningTask:
 def _move(snapshot: Snapshot, shift: _Shift, gpus: int) -> tuple[float, Move]:
     """Return the task's present value, and the gain and cost of the shift to this number of GPUs."""
     task = next(each for each in snapshot.table.tasks if each.id == shift.task)
-    worth = 0.0 if task.kept is None else float(task.worth[task.kept])
+    value = 0.0 if task.kept is None else float(task.values[task.kept])
     factor = shift.before_s / shift.after_s
-    cost = worth * factor * shift.switch_s / snapshot.problem.horizon_s
-    gain = worth * (factor - 1.0)
-    return worth, Move(
+    cost = value * factor * shift.switch_s / snapshot.problem.horizon_s
+    gain = value * (factor - 1.0)
+    return value, Move(
         shift.task, "shift", task.held_gpus, gpus, gain, 0.0, cost, shift.switch_s, shift.direction
     )
 

@@ -379,12 +379,12 @@ def _way_back(snapshot: Snapshot, found: Proposal) -> list[str]:
         new, old = found.chosen.get(t), now.get(t)
         value = np.array(snapshot.charged[t])
         if new != old and new is not None:
-            value[new] = task.worth[new]
+            value[new] = task.values[new]
             if old is not None:
                 switch = task.priced.task.restart_s / snapshot.problem.horizon_s
-                value[old] = task.worth[old] * (1.0 - rule.gain_up - switch)
+                value[old] = task.values[old] * (1.0 - rule.gain_up - switch)
         elif new is None and old is not None:
-            value[old] = task.worth[old] * (1.0 - rule.gain_down)
+            value[old] = task.values[old] * (1.0 - rule.gain_down)
         after += 0.0 if new is None else float(value[new])
         before += 0.0 if old is None else float(value[old])
     if before <= after + 1e-12:

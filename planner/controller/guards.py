@@ -97,7 +97,7 @@ def unsafe_configurations(
     for t, task in enumerate(table.tasks):
         found: set[int] = set()
         if task.id in imbalanced:
-            found |= {c for c in range(len(task.worth)) if task.gpus[c] > task.held_gpus}
+            found |= {c for c in range(len(task.values)) if task.gpus[c] > task.held_gpus}
             notes.append(f"{task.id}/{imbalanced[task.id]} is imbalanced: one GPU works, so none are added")
         if task.id in rigid and task.held_gpus:
             found |= _with_other_ranks(table.problem, task)

@@ -66,7 +66,7 @@ Share = Annotated[float, Meta(ge=0, le=1)]
 
 
 class RulePolicy(File, frozen=True, kw_only=True):
-    """When a change pays. Shares are of the worth of each task that is changed.
+    """When a change pays. Shares are of the value of each task that is changed.
 
     `gain_up`: least net gain of a task that gets more GPUs, or as many elsewhere; `gain_down`: of what
     gets less, or is paused for others. `looks_up` and `looks_down`: looks in a row that must say the

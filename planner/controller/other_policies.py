@@ -125,7 +125,7 @@ def _compare(snapshot: Snapshot, problem: Problem, plan: Plan) -> Comparison:
         new, old = runs.get(task.id), now[task.id]
         if (new is None and not old.held_gpus) or (new is not None and old.held_gpus and not new.moved):
             continue
-        before = 0.0 if old.kept is None else float(old.worth[old.kept])
+        before = 0.0 if old.kept is None else float(old.values[old.kept])
         gpus = 0 if new is None else len(new.gpus)
         action = "pause" if new is None else action_of(old.held_gpus, gpus) if old.held_gpus else "start"
         after = 0.0 if new is None else task.weight * new.normalised

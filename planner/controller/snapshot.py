@@ -241,7 +241,7 @@ def _limits(
     for t, task in enumerate(table.tasks):
         paused = task.id in inputs.paused
         if paused:
-            banned[t] = frozenset(range(len(task.worth)))
+            banned[t] = frozenset(range(len(task.values)))
         if not task.held_gpus or task.broken:
             continue
         spec, clock, policy = task.priced.task, state.clock_for(task.id), inputs.policy

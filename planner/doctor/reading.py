@@ -15,7 +15,7 @@ from libra_plan.planner.doctor.tracks import MovedTask
 from libra_plan.planner.doctor.work import WorkFold
 from libra_plan.planner.launchers.manifest import Manifest
 from libra_plan.planner.telemetry.readers import ReaderFacts, read_work
-from libra_plan.planner.telemetry.recording import Playback, parts
+from libra_plan.planner.telemetry.recording import RecordingReader, parts
 from libra_plan.planner.telemetry.work_windows import SkippedRecord
 from libra_plan.profiles.document import shown
 from libra_plan.profiles.switch_costs import STORE, read_switch_costs
@@ -40,7 +40,7 @@ def read_evidence(
     samples, work = SampleFold(limits), WorkFold(limits)
     damaged, skipped = list[Where](), list[SkippedRecord]()
     for recording in sampled:
-        samples.add_all(Playback(recording, damaged))
+        samples.add_all(RecordingReader(recording, damaged))
     if counted:
         work.add_all(read_work(counted, reader, facts, skipped))
     left_out += [f"{where}: not a whole line" for where in damaged]

@@ -1,8 +1,8 @@
 """The master problem as arrays, its LP relaxation by HiGHS, and the bound that dual prices prove.
 
 Dual prices π ≥ 0 of the constraints bound every choice: Σ limit · π + Σ over tasks of max(0, the most that
-a configuration is worth beyond what it takes at these prices). A choice with a configuration whose
-reduced value is smaller than the task's best by w is worth at most the bound less w.
+a configuration's value exceeds its demands at these prices). A choice with a configuration whose
+reduced value is smaller than the task's best by w has at most the value of the bound less w.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def relax(
 ) -> LpRelaxation:
     """Solve the LP relaxation; at the time limit the prices are the best known by then.
 
-    Of many configurations the LP begins with few, and gets more as long as they are worth more than
+    Of many configurations the LP begins with few, and gets more as long as their value is larger than
     they cost.
     """
     known = _first_columns(master)
@@ -238,7 +238,7 @@ def _level_bound(
 
     The LP has one column more, the level as a part of the highest there could be, and a constraint
     `level:TASK` for each task, of which the level takes and every configuration gives what it reaches. The
-    prices of these constraints add up to 1: at them, a configuration is worth its throughput times the
+    prices of these constraints add up to 1: at them, the value of a configuration is its throughput times the
     price of its task.
     """
     master = master_of(tasks, constraints, {})

@@ -249,7 +249,7 @@ def priced_tasks(
 def _priced_jointly(problem: Problem, priced: Sequence[PricedTask], bind: bool) -> list[PricedTask]:
     """Price the tasks that may run jointly: their steps take equally long, so their values add up.
 
-    One step per second is worth Σ urgency · stay ÷ reference of the members.
+    The value of one step per second is Σ urgency · stay ÷ reference of the members.
     """
     numbers = {each.task.id: number for number, each in enumerate(priced)}
     found = []

@@ -301,10 +301,10 @@ def _as_good(
     policy: PlanPolicy, search: Search, placed: Placed, outcome: PolicyResult, values: Mapping[At, float]
 ) -> Placed:
     """Among plans as good as the one found, take the one with the largest other value."""
-    worth = plan_value(search.tasks, placed.choice)
-    slack = search.params.move_tolerance * max(1.0, abs(worth))
+    objective = plan_value(search.tasks, placed.choice)
+    slack = search.params.move_tolerance * max(1.0, abs(objective))
     many = backends.are_many(search.tasks, search.params)
-    rows: tuple[Constraint, ...] = (*outcome.promises, value_floor(search.tasks, worth - slack))
+    rows: tuple[Constraint, ...] = (*outcome.promises, value_floor(search.tasks, objective - slack))
     _, other = search.until_placed(
         lambda: maximise(
             search.tasks,

@@ -5,8 +5,8 @@
 `limits`    the task's own minimum, maximum, pinned or excluded GPUs leave no way to run
 `capacity`  it needs more GPUs (or larger blocks) than the cluster has
 `cpu`       CPU cores or host memory do not suffice
-`worth`     it would run, but the others are worth more on these GPUs
-`time`      the search ended before it was known whether it is worth its GPUs
+`worth`     it could run, but the others have a higher value on these GPUs
+`time`      the search ended before its value on these GPUs was known
 
 Policies and what tasks require leave less room than the cluster has (docs/policies.md):
 

@@ -66,7 +66,7 @@ class Engine:
         self.runs = {
             work.task.id: TaskRun(work.task, seed, self, work, dealer_of(work.task, work)) for work in works
         }
-        self.believed = NoisyCosts(world, random_stream(seed, "error"), policy.moves_free)
+        self.estimated = NoisyCosts(world, random_stream(seed, "error"), policy.moves_free)
         self.true = NoisyCosts(world, None, policy.moves_free)
         self.moves = Moves(self, random_stream(seed, "switch"))
         self._clock = clock
@@ -278,7 +278,7 @@ class Engine:
         running = tuple(run.placed for run in self.runs.values() if run.placed is not None)
         self._looked_s = self.now
         return View(
-            self.now, self.world, self._working(), tasks, running, broken, self.believed, self.true, urgent
+            self.now, self.world, self._working(), tasks, running, broken, self.estimated, self.true, urgent
         )
 
     def _working(self) -> Cluster:

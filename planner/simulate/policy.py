@@ -74,7 +74,7 @@ class View:
     tasks: tuple[TaskView, ...]
     running: tuple[IncumbentTask, ...]
     broken: tuple[IncumbentTask, ...]
-    believed: NoisyCosts
+    estimated: NoisyCosts
     true: NoisyCosts
     urgent: bool
 

@@ -252,8 +252,8 @@ class WorldTask(File, frozen=True, kw_only=True):
 class World(File, frozen=True, kw_only=True):
     """A world. `origin` says where its figures are from.
 
-    `model_error` is the standard deviation of ln(believed ÷ true) of every role's times; policies plan with
-    believed ones. `look_s` is the time between two looks of a policy.
+    `model_error` is the standard deviation of ln(estimated ÷ true) of every role's times; policies plan with
+    estimated ones. `look_s` is the time between two looks of a policy.
     """
 
     schema_version: Literal[1]

@@ -19,7 +19,7 @@ from libra_plan.models.batch import (
 )
 from libra_plan.models.fits import cached_fit
 from libra_plan.models.parallelism import Layout
-from libra_plan.planner.telemetry.recording import Playback
+from libra_plan.planner.telemetry.recording import RecordingReader
 from libra_plan.planner.telemetry.summary import main_process_memory_by_window
 from libra_plan.profiles.catalog import LoadedProfile, find_profile, load_profile
 from libra_plan.profiles.document import shown
@@ -150,7 +150,7 @@ def _limits(limit_mib: float | None, recording: str | Path | None, window_s: flo
         raise InputError("how much memory there is must be known", allowed="one of --limit-mib, --recording")
     if recording is None:
         return [limit_mib or 0.0]
-    found = list(main_process_memory_by_window(Playback(Path(recording)), window_s))
+    found = list(main_process_memory_by_window(RecordingReader(Path(recording)), window_s))
     if not found:
         raise InputError(
             "the recording does not tell whose memory is whose",

@@ -25,10 +25,10 @@ from libra_plan.profiles.units import MIB
 __all__ = [
     "SCHEMA_VERSION",
     "Header",
-    "Playback",
     "RecordedSample",
     "RecordedSource",
     "Recorder",
+    "RecordingReader",
     "Retention",
     "parts",
     "read_tail",
@@ -242,7 +242,7 @@ class RecordedSample:
 
 
 @dataclass
-class Playback:
+class RecordingReader:
     """Reads a recording, a folder or one part, oldest first; `damaged` fills while it reads."""
 
     path: Path
@@ -389,7 +389,7 @@ class RecordedSource:
 
     def __init__(self, path: Path) -> None:
         _existing_parts(path)  # a wrong path is reported before anything else happens
-        self._samples = iter(Playback(path))
+        self._samples = iter(RecordingReader(path))
 
     def read(self) -> tuple[NodeSample, ...] | None:
         """Return the next sample, None after the last."""

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from libra_plan.errors import InputError, Where
 from libra_plan.notes import Notes, log_note
-from libra_plan.planner.telemetry.recording import Playback, RecordedSample, read_tail
+from libra_plan.planner.telemetry.recording import RecordedSample, RecordingReader, read_tail
 from libra_plan.planner.telemetry.sample import (
     HOST_READINGS,
     READINGS,
@@ -133,7 +133,7 @@ def summarise_recording(
     (1, 8, 143771.0)
     """
     path, damaged = Path(recording), list[Where]()
-    played = Playback(path, damaged) if last_s is None else read_tail(path, last_s, damaged)
+    played = RecordingReader(path, damaged) if last_s is None else read_tail(path, last_s, damaged)
     found = list(node_windows(played, math.inf if window_s is None else window_s))
     for where in damaged:
         notes(f"warning: {where}: not a whole line, left out")

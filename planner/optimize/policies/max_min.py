@@ -143,7 +143,7 @@ def _demand(
 
 
 def _any(search: Search, demand: tuple[Constraint, ...]) -> MasterResult:
-    """Look for any choice; where there are many candidates a level is not worth all the time there is."""
+    """Find any choice; where there are many candidates, a level may not take all the time that is left."""
     return best_choice(
         search,
         {},

@@ -15,7 +15,7 @@ from libra_plan.errors import InputError, Where
 from libra_plan.planner.simulate.fit.evidence import Recorded, ReplicaSizes, StageSeen, TrajectorySeen
 from libra_plan.planner.simulate.fit.windows import add_windows
 from libra_plan.planner.telemetry.readers import ReaderFacts, find_reader
-from libra_plan.planner.telemetry.recording import Playback, parts
+from libra_plan.planner.telemetry.recording import RecordingReader, parts
 from libra_plan.planner.telemetry.sample import GpuState
 from libra_plan.planner.telemetry.work_windows import SkippedRecord, believable, find_recordings, read_windows
 from libra_plan.profiles.document import shown
@@ -165,11 +165,11 @@ def _state(path: Path, into: Recorded, facts: ReaderFacts) -> None:
 
 def add_monitor(path: Path, into: Recorded) -> None:
     """Count GPUs, the hours they were watched, and those that went from `ok` to `lost`."""
-    playback = Playback(path)
+    reader = RecordingReader(path)
     nodes: dict[str, set[str]] = {}
     last: dict[str, tuple[str, float, GpuState]] = {}
     lost_since: dict[str, float] = {}
-    for played in playback:
+    for played in reader:
         sample = played.sample
         for gpu in sample.gpus:
             name = f"{sample.node}/{gpu.uuid or gpu.index}"
@@ -186,7 +186,7 @@ def add_monitor(path: Path, into: Recorded) -> None:
             if gpu.state is GpuState.OK or run != played.run:
                 lost_since.pop(name, None)
             last[name] = (played.run, sample.monotonic_s, gpu.state)
-    into.left_out += [f"{where}: torn" for where in playback.damaged]
+    into.left_out += [f"{where}: torn" for where in reader.damaged]
     if nodes:
         into.gpus = max(into.gpus or 0, sum(map(len, nodes.values())))
         into.gpus_per_node = max(map(len, nodes.values()))

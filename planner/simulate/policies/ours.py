@@ -142,7 +142,7 @@ class Ours:
     def _problem(self, view: View, horizon_s: float, ahead_s: float | None) -> Problem:
         means = recent_lengths(view) if ahead_s is None else forecast_at(view, ahead_s)
         held = (*view.running, *view.broken)
-        priced = view.believed.problem(view.cluster, means, view.names, held, horizon_s)
+        priced = view.estimated.problem(view.cluster, means, view.names, held, horizon_s)
         return self.variant.limits(priced)
 
 

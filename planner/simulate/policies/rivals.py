@@ -106,7 +106,7 @@ class LibraRule(SplitPolicy):
         self._looked[task.id] = task.steps_done
         if not placed or not part.nodes:
             return placed
-        problem = view.believed.problem(part, recent_lengths(view), [task.id], placed)
+        problem = view.estimated.problem(part, recent_lengths(view), [task.id], placed)
         kept = priced_tasks(problem, problem)[0].held
         plan = solve_problem(self._priced(view, task.id, part), PARAMS).plan
         if plan is None or not kept:
@@ -116,7 +116,7 @@ class LibraRule(SplitPolicy):
         return held_by(plan) if gain > _CHANGE_S and gain >= _LEAST_GAIN * before else placed
 
     def _priced(self, view: View, name: str, part: Cluster) -> Problem:
-        return view.believed.problem(part, recent_lengths(view), [name])
+        return view.estimated.problem(part, recent_lengths(view), [name])
 
 
 @dataclass
@@ -157,7 +157,7 @@ class GreedyByQueue:
             found: list[IncumbentTask] = []
             for name in view.names:
                 found += best_in(
-                    lambda part, name=name: view.believed.problem(part, means, [name]),  # type: ignore[misc]
+                    lambda part, name=name: view.estimated.problem(part, means, [name]),  # type: ignore[misc]
                     view.cluster,
                     parts[name] & now[0],
                 )
@@ -182,7 +182,7 @@ class SiaLike:
         """Choose configurations again."""
         held = (*view.running, *view.broken)
         market = configuration_values(
-            view.believed.problem(view.cluster, recent_lengths(view), view.names, held)
+            view.estimated.problem(view.cluster, recent_lengths(view), view.names, held)
         )
         values = [self._values(view, task) for task in market.tasks]
         found = choose(market, values, AllowedChanges(), _GAP, None)
@@ -197,9 +197,9 @@ class SiaLike:
         weight, switch = task.priced.task.weight, task.priced.task.restart_s
         age = max(view.world.look_s, view.now_s - view.world.task_of[task.id].arrives_s)
         restarted = max(0.01, (age - self._restarts.get(task.id, 0) * switch) / (age + switch))
-        factor = np.full(len(task.worth), restarted)
-        factor[len(task.worth) - task.held :] = 1.0
-        goodput = np.maximum(task.worth / weight * factor, 1e-3)
+        factor = np.full(len(task.values), restarted)
+        factor[len(task.values) - task.held :] = 1.0
+        goodput = np.maximum(task.values / weight * factor, 1e-3)
         values: Floats = weight * np.maximum(_LEFT_OUT - 1.0 / np.sqrt(goodput) + 1.0 / 1e-3**0.5, 1e-6)
         return values
 
@@ -221,7 +221,7 @@ class GavelLike:
         if not view.urgent and view.now_s < self._next_s:
             return None
         self._next_s = view.now_s + _ROUND_S
-        problem = view.believed.problem(view.cluster, recent_lengths(view), view.names, view.running)
+        problem = view.estimated.problem(view.cluster, recent_lengths(view), view.names, view.running)
         tasks = tuple(replace(task, restart_s=0.0) for task in problem.tasks)
         plan = solve_problem(replace(problem, tasks=tasks, policy=Policy.MAX_MIN), PARAMS).plan
         return None if plan is None else held_by(plan)

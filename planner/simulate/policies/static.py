@@ -67,7 +67,7 @@ class SplitPolicy:
         return placed
 
     def _priced(self, view: View, name: str, part: Cluster) -> Problem:
-        return view.believed.problem(part, first_lengths(view), [name])
+        return view.estimated.problem(part, first_lengths(view), [name])
 
 
 @dataclass
@@ -123,7 +123,7 @@ class BestStatic:
             self._for = now
             running = view.running
             self._placed = best_in(
-                lambda part: view.believed.problem(part, first_lengths(view), view.names, running),
+                lambda part: view.estimated.problem(part, first_lengths(view), view.names, running),
                 view.cluster,
                 now[0],
             )

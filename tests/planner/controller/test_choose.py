@@ -26,7 +26,7 @@ def test_the_best_choice_is_the_solvers() -> None:
     """Values without charges: the objective of an independent solve of the same problem."""
     bare = replace(shifted_world(), running=())
     table = configuration_values(bare)
-    found = choose(table, [task.worth for task in table.tasks], AllowedChanges(), 0.0, None)
+    found = choose(table, [task.values for task in table.tasks], AllowedChanges(), 0.0, None)
     best = solve_problem(bare).require_plan().certificate.objective
     assert found.value == pytest.approx(best, rel=1e-6)
     assert found.value <= found.bound <= found.value * (1 + 1e-5)
@@ -35,7 +35,7 @@ def test_the_best_choice_is_the_solvers() -> None:
 def test_frozen_tasks_keep_what_they_have() -> None:
     """The rest is chosen on what they leave."""
     table = configuration_values(shifted_world())
-    values, now = [task.worth for task in table.tasks], kept_choice(table)
+    values, now = [task.values for task in table.tasks], kept_choice(table)
     found = choose(table, values, AllowedChanges(frozenset({0})), 0.0, None)
     assert found.chosen[0] == now[0]
     assert sum(table.tasks[t].gpus[c] for t, c in found.chosen.items()) <= 8
@@ -47,7 +47,7 @@ def test_frozen_tasks_keep_what_they_have() -> None:
 def test_banned_configurations_are_not_chosen() -> None:
     """Without any, the task does not run."""
     table = configuration_values(two_tasks())
-    values = [task.worth for task in table.tasks]
+    values = [task.values for task in table.tasks]
     all_of_a = frozenset(range(len(values[0])))
     found = choose(table, values, AllowedChanges(banned={0: all_of_a}), 0.0, None)
     assert set(found.chosen) == {1}
@@ -70,11 +70,11 @@ def test_actions_are_named_by_what_becomes_of_the_gpus() -> None:
 def test_a_comparison_adds_up() -> None:
     """Gain is worth after less worth before; net is by the charged values."""
     table = configuration_values(shifted_world())
-    values, now = [0.9 * task.worth for task in table.tasks], kept_choice(table)
+    values, now = [0.9 * task.values for task in table.tasks], kept_choice(table)
     chosen = choose(table, values, AllowedChanges(), 0.0, None).chosen
-    found = compare(table, chosen, values, [0 * task.worth for task in table.tasks], 1.0)
-    before = sum(table.tasks[t].worth[c] for t, c in now.items())
-    after = sum(table.tasks[t].worth[c] for t, c in chosen.items())
+    found = compare(table, chosen, values, [0 * task.values for task in table.tasks], 1.0)
+    before = sum(table.tasks[t].values[c] for t, c in now.items())
+    after = sum(table.tasks[t].values[c] for t, c in chosen.items())
     assert found.gain == pytest.approx(after - before)
     assert found.net == pytest.approx(0.9 * after - before)
     assert {move.action for move in found.moves} == {"grow", "shrink"}
@@ -85,7 +85,7 @@ def test_a_placed_choice_is_a_plan_that_the_verifier_passes() -> None:
     """With its proof, and a reason for every task that waits."""
     problem = replace(two_tasks(), running=())
     table = configuration_values(problem)
-    found = choose(table, [task.worth for task in table.tasks], AllowedChanges(), 0.0, None)
+    found = choose(table, [task.values for task in table.tasks], AllowedChanges(), 0.0, None)
     plan = place_choice(table, found.chosen, found.prices, {})
     assert plan is not None
     assert violations_of(problem, plan) == []

@@ -32,8 +32,8 @@ def test_keeping_is_charged_nothing_and_a_switch_its_share_of_the_horizon() -> N
     problem = priced(two_tasks())
     task = configuration_values(problem).tasks[0]
     values, errors = charged(task, problem, RULES, {}, thresholds=False)
-    assert values[: task.moved] == pytest.approx(0.9 * task.worth[: task.moved])
-    assert values[task.moved :] == pytest.approx(task.worth[task.moved :])
+    assert values[: task.moved] == pytest.approx(0.9 * task.values[: task.moved])
+    assert values[task.moved :] == pytest.approx(task.values[task.moved :])
     assert task.kept is not None
     assert errors[task.kept] == 0.0
 
@@ -46,7 +46,7 @@ def test_a_change_pays_for_switch_error_and_least_gain() -> None:
     error = np.sqrt(2 * (1 - 0.75)) * 0.1
     for number in range(task.moved):
         least = 0.01 if task.gpus[number] >= task.held_gpus else 0.04
-        assert values[number] == pytest.approx(task.worth[number] * (1 - 0.1 - 2.0 * error - least))
+        assert values[number] == pytest.approx(task.values[number] * (1 - 0.1 - 2.0 * error - least))
 
 
 def test_a_waiting_task_is_charged_as_one_that_takes_from_others() -> None:
@@ -54,7 +54,7 @@ def test_a_waiting_task_is_charged_as_one_that_takes_from_others() -> None:
     problem = replace(world(4, [scaling("a", 100.0, 0.9, 4)]), horizon_s=600.0)
     task = configuration_values(problem).tasks[0]
     assert (task.held_gpus, task.kept, task.broken) == (0, None, False)
-    assert charged(task, problem, RULES, {})[0] == pytest.approx(task.worth * (1 - 0.1 - 0.04))
+    assert charged(task, problem, RULES, {})[0] == pytest.approx(task.values * (1 - 0.1 - 0.04))
 
 
 def test_what_observations_leave_open_counts_by_share_of_the_step() -> None:
@@ -70,7 +70,7 @@ def test_what_observations_leave_open_counts_by_share_of_the_step() -> None:
 def test_no_choice_is_worth_more_than_the_bound() -> None:
     """At any prices, so at those of the search, which come near to it."""
     table = configuration_values(two_tasks())
-    values = [task.worth for task in table.tasks]
+    values = [task.values for task in table.tasks]
     found = choose(table, values, AllowedChanges(), 0.0, None)
     assert found.value <= value_bound(table, values, found.prices) <= found.value * 1.01
     assert value_bound(table, values, np.zeros(len(found.prices))) >= found.value

@@ -104,7 +104,7 @@ def test_an_imbalanced_role_is_given_no_more_gpus() -> None:
     window = Observations(0.0, loads=(RoleLoad("a", "train", gpus_busy=(0.9, 0.0)),))
     banned, notes = unsafe_configurations(table, window, frozenset())
     task = table.tasks[0]
-    assert banned == {0: frozenset(c for c in range(len(task.worth)) if task.gpus[c] > task.held_gpus)}
+    assert banned == {0: frozenset(c for c in range(len(task.values)) if task.gpus[c] > task.held_gpus)}
     assert banned[0]
     assert "a/train is imbalanced" in notes[0]
 

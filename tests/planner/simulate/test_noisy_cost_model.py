@@ -47,13 +47,13 @@ def test_true_costs_are_the_closed_forms():
 def test_an_error_is_one_factor_a_role_and_bounds_hold_it():
     """A model that is off is off alike at every number of replicas, and says how far it may be."""
     world = make_world(make_task(costs=COSTS), model_error=0.2)
-    true, believed = task_of(world), task_of(world, np.random.default_rng(3))
+    true, estimated = task_of(world), task_of(world, np.random.default_rng(3))
     ratios = {}
-    for key, seconds in times(believed).items():
+    for key, seconds in times(estimated).items():
         ratios.setdefault(key[0], set()).add(round(seconds / times(true)[key], 9))
     assert all(len(each) == 1 for each in ratios.values())
     assert len({next(iter(each)) for each in ratios.values()}) == 3
-    for role in believed.roles:
+    for role in estimated.roles:
         for option in role.options:
             assert option.time_s.low < option.time_s.value < option.time_s.high
 

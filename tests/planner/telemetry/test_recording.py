@@ -16,7 +16,13 @@ from telemetry_cases import gpu, recorder, sample
 
 from libra_plan.errors import InputError, LockedError
 from libra_plan.planner.telemetry import recording
-from libra_plan.planner.telemetry.recording import Playback, RecordedSource, Retention, parts, read_tail
+from libra_plan.planner.telemetry.recording import (
+    RecordedSource,
+    RecordingReader,
+    Retention,
+    parts,
+    read_tail,
+)
 
 
 def record(folder: Path, times, hands=None, **more):
@@ -29,7 +35,7 @@ def record(folder: Path, times, hands=None, **more):
 
 
 def times(path: Path):
-    return [each.sample.monotonic_s for each in Playback(path)]
+    return [each.sample.monotonic_s for each in RecordingReader(path)]
 
 
 def test_what_is_read_is_what_was_written(tmp_path):
@@ -39,8 +45,8 @@ def test_what_is_read_is_what_was_written(tmp_path):
     for each in written:
         made.write(each)
     made.close()
-    assert [each.sample for each in Playback(tmp_path)] == written
-    assert [each.sample for each in Playback(parts(tmp_path)[0])] == written
+    assert [each.sample for each in RecordingReader(tmp_path)] == written
+    assert [each.sample for each in RecordingReader(parts(tmp_path)[0])] == written
 
 
 def test_unknown_is_null_in_the_file(tmp_path):
@@ -59,9 +65,9 @@ def test_a_torn_last_line_is_left_out_and_said(tmp_path):
     (path,) = parts(tmp_path)
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) - 40])
-    playback = Playback(tmp_path)
-    assert [each.sample.monotonic_s for each in playback] == [1.0]
-    assert [(where.line, where.file) for where in playback.damaged] == [(3, str(path))]
+    reader = RecordingReader(tmp_path)
+    assert [each.sample.monotonic_s for each in reader] == [1.0]
+    assert [(where.line, where.file) for where in reader.damaged] == [(3, str(path))]
 
 
 def test_bytes_in_the_middle_that_are_no_line_cost_only_themselves(tmp_path):
@@ -199,10 +205,10 @@ def test_an_unknown_version_stops_the_reading(tmp_path):
     (path,) = parts(tmp_path)
     path.write_bytes(path.read_bytes().replace(b'"schema_version":1', b'"schema_version":2'))
     with pytest.raises(InputError, match=r"version.*got 2; allowed: 1"):
-        list(Playback(tmp_path))
+        list(RecordingReader(tmp_path))
     path.write_bytes(b'{"kind":"header","schema_version":3,"new":true}\n')
     with pytest.raises(InputError, match=r"version.*got 3"):
-        list(Playback(tmp_path))
+        list(RecordingReader(tmp_path))
 
 
 def test_a_stamp_without_a_time_zone_is_no_stamp(tmp_path):
@@ -210,9 +216,9 @@ def test_a_stamp_without_a_time_zone_is_no_stamp(tmp_path):
     record(tmp_path, [1.0])
     (path,) = parts(tmp_path)
     path.write_bytes(path.read_bytes().replace(b'Z","monotonic', b'","monotonic'))
-    playback = Playback(tmp_path)
-    assert list(playback) == []
-    assert len(playback.damaged) == 1
+    reader = RecordingReader(tmp_path)
+    assert list(reader) == []
+    assert len(reader.damaged) == 1
 
 
 def test_the_tail_opens_no_more_than_it_needs(tmp_path):
@@ -232,7 +238,7 @@ def test_the_tail_reads_at_most_its_limit_of_a_part(tmp_path):
     line = len(path.read_bytes().splitlines()[-1]) + 1
     tail = read_tail(path, 1e9, [], limit=5 * line + 10)
     assert [each.sample.monotonic_s for each in tail] == [995.0, 996.0, 997.0, 998.0, 999.0]
-    assert {each.run for each in tail} == {next(iter(Playback(path))).run}
+    assert {each.run for each in tail} == {next(iter(RecordingReader(path))).run}
 
 
 def test_a_compressed_part_that_was_cut_off_gives_what_is_whole(tmp_path):
@@ -242,9 +248,9 @@ def test_a_compressed_part_that_was_cut_off_gives_what_is_whole(tmp_path):
     packed = path.with_name(path.name + ".gz")
     packed.write_bytes(gzip.compress(path.read_bytes())[:-200])
     path.unlink()
-    playback = Playback(tmp_path)
-    assert 0 < len(list(playback)) < 100
-    assert playback.damaged
+    reader = RecordingReader(tmp_path)
+    assert 0 < len(list(reader)) < 100
+    assert reader.damaged
 
 
 def test_a_crash_between_compressing_and_deleting_doubles_nothing(tmp_path):
@@ -268,7 +274,7 @@ def test_a_recording_plays_as_a_source(tmp_path):
 def test_a_real_recording_is_read_whole():
     """Made on two H200: what the tests make up must not be all that is ever read."""
     folder = Path(__file__).parents[2] / "data" / "telemetry" / "h200_x2"
-    samples = [played.sample for played in Playback(folder)]
+    samples = [played.sample for played in RecordingReader(folder)]
     assert len(samples) == 63
     assert {gpu.state.value for sample in samples for gpu in sample.gpus} == {"ok"}
     assert {len(sample.gpus) for sample in samples} == {2}
@@ -282,9 +288,9 @@ def test_a_line_that_is_nested_without_end_is_a_damaged_one(tmp_path):
     (path,) = parts(tmp_path)
     with path.open("ab") as file:
         file.write(b'{"kind":"sample","x":' + b"[" * 200_000 + b"\n")
-    playback = Playback(tmp_path)
-    assert len(list(playback)) == 2
-    assert len(playback.damaged) == 1
+    reader = RecordingReader(tmp_path)
+    assert len(list(reader)) == 2
+    assert len(reader.damaged) == 1
 
 
 def test_a_part_that_cannot_be_read_is_told_and_one_that_is_gone_left_out(tmp_path, monkeypatch):

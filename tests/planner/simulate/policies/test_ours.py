@@ -95,7 +95,7 @@ def test_records_say_what_counters_would():
     rollout, train = records_of(view)
     assert (train.role, train.steps, train.length_s) == ("train", 5.0, 60.0)
     assert (rollout.steps, rollout.length_s, rollout.queues) == (0.0, 0.0, {"pressure": 0.25})
-    found = observe([rollout, train], view.believed.problem(view.cluster, first_lengths(view), ["rl"]), 1.0)
+    found = observe([rollout, train], view.estimated.problem(view.cluster, first_lengths(view), ["rl"]), 1.0)
     assert [(each.role, each.seconds) for each in found.seen] == [("train", 12.0)]
     assert [(each.task, each.steps) for each in found.progress] == [("rl", 5.0)]
     assert [each.queue for each in found.loads] == [0.25]
