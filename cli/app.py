@@ -138,7 +138,7 @@ def main() -> NoReturn:
     code = run()
     try:
         sys.stdout.flush()
-    except OSError:  # told already
+    except OSError:  # reported already
         _reader_left()
     if code == _INTERRUPTED and threading.active_count() > 1:
         sys.stdout.flush()

@@ -13,7 +13,7 @@ from libra_plan.cli.flags import Form, FormOption
 from libra_plan.cli.program import app
 
 _BATCH = (
-    "Say which micro-batch, or how many sequences at once, fits in memory, and the next step towards it.\n\n"
+    "Find which micro-batch, or how many sequences at once, fits in memory, and the next step towards it.\n\n"
     "From a train profile: micro-batch and accumulation, the rank's batch unchanged. From a decode or "
     "serve profile: concurrent sequences. With --recording it goes through what `monitor --out` recorded, "
     "window by window, and says where it arrives.\n\n"

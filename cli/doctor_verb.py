@@ -23,7 +23,7 @@ FOUND = 7
 _SHOWN = 5
 
 _DOCTOR = (
-    "Say what holds the pipeline back: evidence, cause, what to do, and what it can bring at most.\n\n"
+    "Find what slows the pipeline down: evidence, cause, remedy, and the most that it can gain.\n\n"
     "Reads what `monitor --out` and libra_plan.counter recorded (or, with --reader, a trainer's log), all of "
     "one run at once. With --manifest findings name tasks and roles, and recorded moves are looked at, too. "
     "What the recordings do not tell is said, and never taken for idle.\n\n"

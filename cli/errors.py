@@ -1,4 +1,4 @@
-"""What went wrong, in one line, and the exit code that goes with it."""
+"""Turn an error into one line and an exit code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Flags that several verbs have in common, said once."""
+"""Flags that several verbs have in common."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class PolicyName(str, Enum):
 
 
 class SolverName(str, Enum):
-    """Who chooses among the ways to run each task."""
+    """The solver that chooses among the ways to run each task."""
 
     CP_SAT = "cp-sat"
     HIGHS = "highs"

@@ -24,7 +24,7 @@ Force = Annotated[
     typer.Option("--force", help="Stop without a checkpoint, and kill what outlives its grace: loses work."),
 ]
 UnknownGpus = Annotated[
-    bool, typer.Option("--allow-unknown-gpus", help="Go on though nobody can say whether GPUs are free.")
+    bool, typer.Option("--allow-unknown-gpus", help="Go on even if it is not known whether GPUs are free.")
 ]
 CheckpointWait = Annotated[
     float | None,

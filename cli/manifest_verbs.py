@@ -88,7 +88,8 @@ def _launch(
     yes: Annotated[bool, typer.Option("--yes", help="Really start; without it nothing is started.")] = False,
     folder: Annotated[Path, typer.Option(help="Folder for logs and the record of processes.")] = RUN_FOLDER,
     unknown_gpus: Annotated[
-        bool, typer.Option("--allow-unknown-gpus", help="Start though nobody can say whether GPUs are free.")
+        bool,
+        typer.Option("--allow-unknown-gpus", help="Start even if it is not known whether GPUs are free."),
     ] = False,
     detach: Annotated[
         bool,

@@ -52,7 +52,7 @@ _VALIDATE = (
     "Example: libra-plan validate profiles/"
 )
 _EXPLAIN = (
-    "Say for each task which limit binds and what one more GPU would bring.\n\n"
+    "Explain for each task which limit binds and what one more GPU would gain.\n\n"
     "Example: libra-plan explain profiles/ --gpus 8"
 )
 

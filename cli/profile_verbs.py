@@ -40,7 +40,7 @@ _FIT = (
     "Example: libra-plan profile fit profiles/"
 )
 _CHECK = (
-    "Say how well each profile predicts points it was not fitted to: every point is predicted with "
+    "Check how well each profile predicts points it was not fitted to: every point is predicted with "
     "its whole group (one batch, one length or one place) left out. Prints errors, how often bounds hold, "
     "and the worst points with file and line.\n\n"
     "Example: libra-plan profile check profiles/ --plot check.svg"
@@ -66,7 +66,7 @@ _IMPORT = (
     "What a file does not say is demanded by name, as a flag of its own. --list names the formats and flags."
 )
 _DRIFT = (
-    "Compare observed times with the profiles they were predicted from, and say which is off by how much.\n\n"
+    "Compare observed times with the profiles that predicted them, and print how far each is off.\n\n"
     "Windows that state batch and length are compared with the role's profile; those of trainers' logs with "
     "the plan's stage times (--run). --out writes the factors for `solve --corrections`; with --from they "
     "are gone on from.\n\n"

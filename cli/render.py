@@ -41,7 +41,7 @@ def print_line(text: str) -> None:
 
 def note(text: str) -> None:
     """Write what is no result: progress, warnings, what was written where."""
-    with suppress(OSError):  # nobody can be told that nobody can be told
+    with suppress(OSError):  # stderr is gone as well: there is no way to report that
         typer.echo(text, err=True)
 
 

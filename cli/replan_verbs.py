@@ -58,18 +58,18 @@ Wait = Annotated[
 ]
 
 _REPLAN = (
-    "Look once at what runs, and write a better plan when a change has paid for itself.\n\n"
+    "Observe once what runs, and write a better plan when a change pays for itself.\n\n"
     "Example: libra-plan replan profiles/ --run run/ --cluster cluster.yaml --dry-run\n\n"
     "For cron and CronJobs: a second run leaves with exit code 5, or waits with --wait. `libra-plan apply` "
     "then moves what runs to the new manifest."
 )
 _WATCH = (
-    "Look again and again, every `every_s` of the policy; SIGHUP reads the policy anew.\n\n"
+    "Re-plan every `every_s` seconds of the policy; SIGHUP reads the policy again.\n\n"
     "Example: libra-plan watch profiles/ --run run/ --cluster cluster.yaml --port 9108\n\n"
     "With --port, /healthz says whether looks succeed and /metrics counts them."
 )
 _HISTORY = (
-    "List looks, or say everything about one: what was weighed, what decided, what came of it.\n\n"
+    "List looks, or explain one: what was considered, what decided, and the outcome.\n\n"
     "Example: libra-plan history --run run/ --why 17"
 )
 _REPLAY = (

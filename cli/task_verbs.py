@@ -28,7 +28,7 @@ _REMOVE = "Remove a task: it is stopped and forgotten.\n\nExample: libra-plan ta
 _PAUSE = "Pause a task once its checkpoint is safe.\n\nExample: libra-plan task pause eval-7b --run run/"
 _RESUME = "Let a paused task wait for GPUs again.\n\nExample: libra-plan task resume eval-7b --run run/"
 _PRIORITY = "Set a task's weight or tier.\n\nExample: libra-plan task priority eval-7b --weight 4 --run run/"
-_LIST = "List what users asked of tasks.\n\nExample: libra-plan task list --run run/ --format json"
+_LIST = "List the users' requests.\n\nExample: libra-plan task list --run run/ --format json"
 
 
 @_task.command("add", help=_ADD)

@@ -47,7 +47,8 @@ SamplesOfLog = Annotated[
 ]
 
 _THROUGHPUT = (
-    "Say what every role gets done: tokens, samples, steps a second, waiting time, queues and staleness.\n\n"
+    "Report the throughput of every role: tokens, samples and steps per second, waiting time, queues, "
+    "staleness.\n\n"
     "Reads what libra_plan.counter writes, or the metrics of verl, NeMo-RL, slime and vLLM; checks that "
     "tokens are what batch and length imply.\n\n"
     "Example: libra-plan throughput run/telemetry --format json"

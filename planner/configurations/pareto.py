@@ -96,7 +96,7 @@ def _in_chunks(rows: NDArray[np.float64]) -> NDArray[np.intp]:
 
 
 def _covering(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Tell for every pair whether a[i] covers b[j], shape (len(a), len(b))."""
+    """Return for every pair whether a[i] covers b[j], shape (len(a), len(b))."""
     result = a[:, 0, None] <= b[None, :, 0]
     for configuration in range(1, a.shape[1]):
         result &= a[:, configuration, None] <= b[None, :, configuration]

@@ -57,7 +57,7 @@ def read_cluster(folder: ProfilesFolder, flags: ClusterFlags, notes: Notes) -> C
 
 
 def _local(folder: ProfilesFolder, measured: Mapping[str, float]) -> Cluster:
-    """Ask NVML for the GPUs of this machine, of the classes that profiles were measured on."""
+    """Read the GPUs of this machine from NVML, of the classes that profiles were measured on."""
     from libra_plan.planner.telemetry.local import local_cluster
     from libra_plan.planner.telemetry.nvml import read_cards
 

@@ -162,7 +162,7 @@ def _home(cluster: Cluster, items: Sequence[Item], nodes: _Nodes) -> _Home:
 def _place_blocks(
     number: int, item: Item, full: int, nodes: _Nodes, home: _Home, result: NodeAssignment
 ) -> bool:
-    """Put blocks on the nodes of the task, those of its rack, those with room for its rest, the fullest."""
+    """Assign blocks to nodes: the task's, its rack's, those that can take all its rest, then the fullest."""
     left = item.blocks
     while left:
         fits = nodes.blocks(item, item.block_gpus)

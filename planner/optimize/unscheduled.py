@@ -286,7 +286,7 @@ _BLOCKED = {
 def _only_money_is_missing(
     search: Search, forced_in: Constraint, values: dict[At, float], now: float
 ) -> bool:
-    """Tell whether, but for the budget, the task would run and the others lose nothing."""
+    """Return whether, without the budget, the task would run and the others lose nothing."""
     rows = [row for row in search.constraints if row.code != "budget"]
     if len(rows) == len(search.constraints):
         return False

@@ -1,4 +1,4 @@
-"""The exceptions of libra-plan, drawn once.
+"""The exceptions of libra-plan.
 
     LibraError                 exit code 1 unless a branch says otherwise
     ├── InputError             2   a file, flag or value the user gave is wrong
