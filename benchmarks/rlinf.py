@@ -53,7 +53,7 @@ def best_seconds(instance: dict[str, Any], *, fill: bool) -> float:
     problem = Problem(table_cluster(instance["total_gpus"]), (task_of(instance, fill=fill),))
     plan = solve_problem(problem, SolveParams(gap=0.0)).require_plan()
     assert violations_of(problem, plan) == []
-    return plan.running[0].column.step_time_s.value
+    return plan.running[0].configuration.step_time_s.value
 
 
 def peer_seconds(instance: dict[str, Any]) -> float | None:
