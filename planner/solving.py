@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
+from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -220,8 +221,19 @@ def _params(time_limit_s: float, gap: float, solver: str, deterministic: bool, s
     known = [each.value for each in Backend]
     if solver not in known:
         raise InputError("no such solver", got=solver, allowed=", ".join(known))
+    for name, value in (("time_limit_s", time_limit_s), ("gap", gap)):
+        if not isinstance(value, Real) or not value >= 0 or (name == "gap" and value == math.inf):
+            raise InputError(
+                f"`{name}` is no number that a search can end by", got=repr(value), allowed="≥ 0"
+            )
+    if not isinstance(seed, Integral) or not 0 <= seed < 2**31:
+        raise InputError("`seed` is no number that solvers take", got=repr(seed), allowed="0 to 2³¹ − 1")
     return SolveParams(
-        time_limit_s=time_limit_s, gap=gap, deterministic=deterministic, seed=seed, solver=Backend(solver)
+        time_limit_s=time_limit_s,
+        gap=gap,
+        deterministic=deterministic,
+        seed=int(seed),
+        solver=Backend(solver),
     )
 
 

@@ -124,3 +124,17 @@ def test_a_plan_is_one_line_and_plain_data():
     assert set(data) == {"running", "queued", "certificate", "joint", "proven_by"}
     assert json.loads(json.dumps(data))["certificate"]["objective"] == plan.certificate.objective
     assert isinstance(plan.certificate, Certificate)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"gap": value} for value in (float("nan"), float("inf"), -1.0, None, "x")]
+    + [{"time_limit_s": value} for value in (float("nan"), -1.0, None, "1")]
+    + [{"seed": value} for value in (-1, 2**70, 1.5, None)],
+    ids=str,
+)
+def test_numbers_that_no_search_can_end_by_are_refused(folder, wrong):
+    """A solver that gets them says `invalid model`, or searches as if there were no limit."""
+    problem = lp.price(folder, gpus=4)
+    with pytest.raises(InputError, match=next(iter(wrong))):
+        lp.solve(problem, **wrong)
