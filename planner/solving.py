@@ -14,6 +14,7 @@ from libra_plan.models.corrections import CORRECTIONS
 from libra_plan.models.priors.ranks import RANKS_BEYOND
 from libra_plan.models.topology import Cluster
 from libra_plan.notes import Notes, log_note
+from libra_plan.planner.inputs.arguments import check_kind, check_number
 from libra_plan.planner.inputs.cluster import ClusterFlags
 from libra_plan.planner.inputs.price import priced, read_running, switch_cost_files
 from libra_plan.planner.inputs.problem import PricedProblem, PriceSettings, workload_of
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["explain", "search", "solve", "verify"]
 
 DEFAULT_GAP = 1e-5
+_TAKE_PLAN = "give what `solve` returns"
 _MOST_KEPT_GAP = 1e-3  # a running plan whose search ended further from its bound is solved again
 
 
@@ -163,7 +165,7 @@ def verify(plan: Plan, problem: Problem | None = None) -> Verdict:
     Raises
     ------
     InputError
-        If the plan does not know its problem and none is given.
+        If an argument is no plan or no problem, or the plan does not know its problem and none is given.
 
     Examples
     --------
@@ -172,6 +174,9 @@ def verify(plan: Plan, problem: Problem | None = None) -> Verdict:
     >>> verdict.violations, verdict.proof.proven
     ((), True)
     """
+    check_kind("plan", plan, Plan, _TAKE_PLAN)
+    if problem is not None:
+        check_kind("problem", problem, Problem, "give what `price` returns, or leave it out")
     return check_plan(problem or plan.known_problem, plan)
 
 
@@ -201,7 +206,7 @@ def explain(
     Raises
     ------
     InputError
-        If the plan does not know its problem, or an argument is wrong.
+        If `plan` is none or does not know its problem, or an argument is wrong.
 
     Examples
     --------
@@ -212,12 +217,15 @@ def explain(
     """
     from libra_plan.planner.explain import explain_plan
 
+    check_kind("plan", plan, Plan, _TAKE_PLAN)
     params = _params(time_limit_s, gap, solver, deterministic, seed)
     return explain_plan(plan.known_problem, plan, params)
 
 
 def _params(time_limit_s: float, gap: float, solver: str, deterministic: bool, seed: int) -> SolveParams:
-    """Return the parameters of a search; refuse an unknown solver."""
+    """Return the parameters of a search; refuse what no search can use."""
+    check_number("time_limit_s", time_limit_s, 10.0)
+    check_number("gap", gap, DEFAULT_GAP)
     known = [each.value for each in Backend]
     if solver not in known:
         raise InputError("no such solver", got=solver, allowed=", ".join(known))

@@ -101,6 +101,13 @@ def find_folder(name: str | Path, environment: Mapping[str, str] | None = None) 
 
     The shipped folder answers to the name `profiles`.
     """
+    if not isinstance(name, str | Path):
+        raise ProfileError(
+            "no profiles folder was named",
+            got=repr(name),
+            allowed="a path, or the name of a folder",
+            way_out="try `profiles`, the shipped one",
+        )
     path, user = Path(name), user_folder(environment)
     if path.is_dir():
         return path

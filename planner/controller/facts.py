@@ -26,6 +26,7 @@ from libra_plan.planner.problem import Problem
 from libra_plan.planner.runtime.checkpoints import newest
 from libra_plan.planner.telemetry.observations import CheckpointAge, Moment, Observations
 from libra_plan.planner.telemetry.observe import RECENT_S, observe
+from libra_plan.planner.telemetry.readers import paths_of
 from libra_plan.planner.telemetry.recording import read_tail
 from libra_plan.planner.telemetry.sample import NodeSample, main_process_memory_mib
 from libra_plan.planner.telemetry.work_windows import (
@@ -76,7 +77,7 @@ def sources_of(
     allow_prior: bool = False,
     ahead_steps: int | None = None,
     seed: int = 0,
-    telemetry: Sequence[str | Path] | None = None,
+    telemetry: str | Path | Sequence[str | Path] | None = None,
     monitor: str | Path | None = None,
     observations: str | Path | None = None,
 ) -> Sources:
@@ -86,7 +87,7 @@ def sources_of(
         source,
         folder,
         PriceSettings(flags, policy, None, allow_prior, ahead_steps, seed),
-        tuple(map(Path, telemetry)) if telemetry else (folder / "telemetry",),
+        tuple(paths_of(telemetry)) if telemetry else (folder / "telemetry",),
         None if monitor is None else Path(monitor),
         None if observations is None else Path(observations),
     )

@@ -20,7 +20,7 @@ from libra_plan.planner.doctor.finding import Finder, Finding, Level
 from libra_plan.planner.doctor.reading import read_evidence
 from libra_plan.planner.doctor.settings import Thresholds
 from libra_plan.planner.inputs.price import read_running
-from libra_plan.planner.telemetry.readers import ReaderFacts
+from libra_plan.planner.telemetry.readers import ReaderFacts, paths_of
 
 __all__ = ["FINDERS", "Diagnosis", "Unseen", "diagnose", "judge", "utc_text"]
 
@@ -93,7 +93,7 @@ def utc_text(at_s: float) -> str | None:
 
 
 def diagnose(
-    recordings: Iterable[Path | str],
+    recordings: str | Path | Iterable[str | Path],
     *,
     run: Path | str | None = None,
     reader: str = "counter",
@@ -107,7 +107,7 @@ def diagnose(
     Parameters
     ----------
     recordings
-        Files or folders that `monitor` and `libra_plan.counter` wrote.
+        A file or a folder that `monitor` or `libra_plan.counter` wrote, or several of them.
     run
         Manifest of the plan that ran, or its folder: whose the GPUs are, and which tasks were moved.
     reader, task, gpus, samples
@@ -130,7 +130,7 @@ def diagnose(
     --------
     >>> import libra_plan as lp
     >>> looks = lp.monitor("simulated:8", for_s=0.0, out="telemetry")
-    >>> diagnosis = lp.diagnose(["telemetry"])
+    >>> diagnosis = lp.diagnose("telemetry")
     >>> diagnosis.findings, [each.code for each in diagnosis.unseen][:2]
     ((), ['hang', 'rollout-slow'])
     """
@@ -138,7 +138,7 @@ def diagnose(
     folder = None if run is None else Path(run) if Path(run).is_dir() else Path(run).parent
     limits = Thresholds(window_s=window_s, gap_s=max(60.0, 2 * window_s))
     left_out: list[str] = []
-    facts, paths = ReaderFacts(task, gpus, samples), [Path(each) for each in recordings]
+    facts, paths = ReaderFacts(task, gpus, samples), paths_of(recordings)
     evidence = read_evidence(paths, manifest, folder, reader, facts, limits, left_out)
     return judge(evidence, limits, left_out)
 

@@ -17,7 +17,7 @@ from libra_plan.planner.launchers.document import read_manifest
 from libra_plan.planner.launchers.manifest import Manifest
 from libra_plan.planner.launchers.store import CURRENT
 from libra_plan.planner.telemetry.drift import PlannedStage, RoleDrift, drifts
-from libra_plan.planner.telemetry.readers import ReaderFacts, read_work
+from libra_plan.planner.telemetry.readers import ReaderFacts, paths_of, read_work
 from libra_plan.planner.telemetry.work_windows import SkippedRecord
 from libra_plan.profiles.catalog import find_folder, load_folder
 from libra_plan.profiles.durable import write_atomically
@@ -35,16 +35,16 @@ class ProfileDrift:
 
 def drift(
     profiles: str | Path,
-    recordings: Iterable[str | Path],
+    recordings: str | Path | Iterable[str | Path],
     *,
     reader: str = "counter",
     task: str = "",
     gpus: int | None = None,
     samples: int | None = None,
-    run: Path | None = None,
+    run: str | Path | None = None,
     gpu_class: str | None = None,
-    before: Path | None = None,
-    out: Path | None = None,
+    before: str | Path | None = None,
+    out: str | Path | None = None,
 ) -> ProfileDrift:
     """Compare observed times with the profiles they were predicted from.
 
@@ -53,7 +53,7 @@ def drift(
     profiles
         Profiles folder with a workload.
     recordings
-        Files, or folders that counters write to.
+        A file, or a folder that counters write to, or several of them.
     reader
         Whose metrics they hold: counter, verl, nemo-rl, slime or vllm.
     task, gpus, samples
@@ -84,7 +84,7 @@ def drift(
     >>> counter = lp.counter("work", task="agent-7b", role="actor")
     >>> counter.add(samples=128, steps=1)
     >>> counter.close()
-    >>> lp.drift("profiles", ["work"]).left_out
+    >>> lp.drift("profiles", "work").left_out
     ()
     """
     folder = load_folder(find_folder(profiles))
@@ -94,13 +94,14 @@ def drift(
             got=profiles,
             way_out="name the folder whose workload.yaml says which profile a role has",
         )
-    known, digest = (None, None) if before is None else read_corrections(before)
+    known, digest = (None, None) if before is None else read_corrections(Path(before))
     planned = None
     if run is not None:
+        run = Path(run)
         planned = _planned(read_manifest(run / CURRENT if run.is_dir() else run), known, digest)
     left_out: list[SkippedRecord] = []
     facts = ReaderFacts(task, gpus, samples)
-    windows = read_work([Path(each) for each in recordings], reader, facts, left_out)
+    windows = read_work(paths_of(recordings), reader, facts, left_out)
     tasks = folder.workload.tasks
     found = tuple(
         drifts(

@@ -10,6 +10,7 @@ from libra_plan.errors import ClusterError, InputError, Where, few
 from libra_plan.models.clusters import cluster_of, uniform_cluster
 from libra_plan.models.topology import Cluster
 from libra_plan.notes import Notes
+from libra_plan.planner.inputs.arguments import check_count
 from libra_plan.profiles.catalog import ProfilesFolder, load_cluster
 from libra_plan.profiles.counting import counted
 from libra_plan.profiles.plausibility import unmeasured_classes
@@ -34,12 +35,20 @@ class ClusterFlags:
 
 def read_cluster(folder: ProfilesFolder, flags: ClusterFlags, notes: Notes) -> Cluster:
     """Build the cluster that the flags name, or else that of the folder's cluster.yaml."""
-    if sum((flags.gpus is not None, flags.cluster is not None, flags.local)) > 1:
-        raise InputError("more than one cluster was named", allowed="one of --gpus, --cluster, --local")
+    named = {"gpus": flags.gpus is not None, "cluster": flags.cluster is not None, "local": flags.local}
+    if sum(named.values()) > 1:
+        raise InputError(
+            "more than one cluster was named",
+            got=", ".join(name for name, given in named.items() if given),
+            allowed="one of gpus (--gpus), cluster (--cluster) and local (--local)",
+            way_out="keep one of them",
+        )
     measured = measured_mib(folder)
     if flags.local:
         return _local(folder, measured)
     if flags.gpus is not None:
+        check_count("gpus (--gpus)", flags.gpus)
+        check_count("gpus_per_node (--gpus-per-node)", flags.gpus_per_node)
         return _uniform(flags, flags.gpus, measured)
     if isinstance(flags.cluster, Cluster):
         return flags.cluster
@@ -51,8 +60,8 @@ def read_cluster(folder: ProfilesFolder, flags: ClusterFlags, notes: Notes) -> C
     raise InputError(
         "no cluster was named and the folder has no cluster.yaml",
         got=folder.path,
-        allowed="--gpus N, --cluster FILE, --local or cluster.yaml in the folder",
-        way_out="try --gpus 8",
+        allowed="gpus (--gpus N), cluster (--cluster FILE), local (--local), or cluster.yaml in the folder",
+        way_out="try gpus=8 (--gpus 8)",
     )
 
 
@@ -72,10 +81,10 @@ def _uniform(flags: ClusterFlags, gpus: int, measured: Mapping[str, float]) -> C
     """Make equal nodes of one GPU class, which must be named when the profiles have several."""
     if flags.gpu_class is None and len(measured) != 1:
         raise ClusterError(
-            "--gpus N needs to know which GPUs",
+            "gpus (--gpus N) needs to know which GPUs",
             got=f"{counted(len(measured), 'GPU class', 'GPU classes')} in the profiles",
             allowed=", ".join(sorted(measured)) or "none: there is no profile",
-            way_out="add --gpu-class",
+            way_out="add gpu_class (--gpu-class)",
         )
     gpu_class = flags.gpu_class or next(iter(measured))
     if gpu_class not in measured:
@@ -83,7 +92,7 @@ def _uniform(flags: ClusterFlags, gpus: int, measured: Mapping[str, float]) -> C
             "no profile was measured on this GPU class",
             got=gpu_class,
             allowed=", ".join(sorted(measured)),
-            way_out=did_you_mean(gpu_class, measured) or "name one of these with --gpu-class",
+            way_out=did_you_mean(gpu_class, measured) or "name one of these as gpu_class (--gpu-class)",
         )
     return uniform_cluster(gpus, gpu_class, measured[gpu_class], flags.gpus_per_node)
 

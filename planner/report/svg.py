@@ -60,10 +60,10 @@ def check_svg_name(path: Path) -> None:
         from libra_plan.profiles.document import shown
 
         raise InputError(
-            "--picture draws SVG, and the file says otherwise",
+            "pictures (--picture) are SVG, and the file says otherwise",
             got=shown(path),
             allowed="a file that ends in .svg",
-            way_out=f"--picture {shown(path.with_suffix('.svg')) if path.name else 'plan.svg'}",
+            way_out=f"name it {shown(path.with_suffix('.svg')) if path.name else 'plan.svg'}",
         )
 
 

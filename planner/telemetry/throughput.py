@@ -13,7 +13,7 @@ from itertools import groupby
 from pathlib import Path
 
 from libra_plan.errors import InputError
-from libra_plan.planner.telemetry.readers import ReaderFacts, read_work
+from libra_plan.planner.telemetry.readers import ReaderFacts, paths_of, read_work
 from libra_plan.planner.telemetry.work_windows import ClockAxis, SkippedRecord, WorkWindow
 from libra_plan.profiles.counting import counted
 from libra_plan.profiles.physics import BALANCE
@@ -102,7 +102,7 @@ class ThroughputReport:
 
 
 def throughput(
-    recordings: Iterable[Path | str],
+    recordings: str | Path | Iterable[str | Path],
     *,
     reader: str = "counter",
     task: str = "",
@@ -115,7 +115,7 @@ def throughput(
     Parameters
     ----------
     recordings
-        Files, or folders that counters write to.
+        A file, or a folder that counters write to, or several of them.
     reader
         `counter` for `libra_plan.counter`, or whose metrics the files hold: `verl`, `nemo-rl`, `slime`,
         `vllm`.
@@ -140,13 +140,13 @@ def throughput(
     >>> counter = lp.counter("telemetry", task="agent", role="actor")
     >>> counter.add(tokens=4096, samples=8)
     >>> counter.close()
-    >>> (rate,) = lp.throughput(["telemetry"]).totals
+    >>> (rate,) = lp.throughput("telemetry").totals
     >>> rate.task, rate.role, rate.ranks, rate.steps_per_s
     ('agent', 'actor', 1, None)
     """
     left_out: list[SkippedRecord] = []
     ledger = Ledger(every_s)
-    paths = [Path(path) for path in recordings]
+    paths = paths_of(recordings)
     windows = read_work(paths, reader, ReaderFacts(task, gpus, samples), left_out)
     unbalanced = tuple(imbalances(ledger.adding(windows)))
     totals = tuple(ledger.totals())

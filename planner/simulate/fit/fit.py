@@ -29,7 +29,7 @@ from libra_plan.planner.simulate.fit.site import fit_error, fit_failures, fit_si
 from libra_plan.planner.simulate.fit.sources import read_recordings
 from libra_plan.planner.simulate.fit.trainers import fit_scoring, fit_training
 from libra_plan.planner.simulate.world import World, WorldTask, find_worlds, read_world
-from libra_plan.planner.telemetry.readers import ReaderFacts
+from libra_plan.planner.telemetry.readers import ReaderFacts, paths_of
 from libra_plan.profiles.profile_folder import yaml_text
 
 __all__ = ["FittedWorld", "fit_recorded", "fit_world"]
@@ -96,7 +96,7 @@ class FittedWorld:
 
 def fit_world(
     base: str | Path | World | Sequence[str | Path | World],
-    recordings: Sequence[str | Path],
+    recordings: str | Path | Sequence[str | Path],
     *,
     placed: str | int | Mapping[str, ReplicaSizes] | None = None,
     profiles: Sequence[str] = (),
@@ -115,8 +115,8 @@ def fit_world(
     base
         A world, its file, or the id of a shipped one.
     recordings
-        Files or folders: counters, metrics of frameworks, trajectories, a monitor's recording and others
-        (docs/simulate.md lists them). What a file is, is told by what is in it.
+        A file or folder, or several: counters, metrics of frameworks, trajectories, a monitor's recording
+        and others (docs/simulate.md lists them). What a file is, is told by what is in it.
     placed
         Where roles ran, for recordings that do not tell: the GPUs that all roles share (`64`), or replicas
         of GPUs by role (`rollout=16x2,train=4x8`).
@@ -149,7 +149,7 @@ def fit_world(
     --------
     >>> import libra_plan as lp
     >>> _ = lp.monitor("simulated:2", for_s=0.0, out="telemetry")
-    >>> lp.fit_world("examples/fit/base.yaml", ["telemetry"])
+    >>> lp.fit_world("examples/fit/base.yaml", "telemetry")
     Traceback (most recent call last):
         ...
     libra_plan.errors.WorkloadError: the recording cannot support a fit; ...
@@ -163,7 +163,7 @@ def fit_world(
         )
     places = _places(placed) if isinstance(placed, str) else placed
     gpus = places if places is None or isinstance(places, int) else sum(map(sum, places.values()))
-    seen = read_recordings([Path(each) for each in recordings], ReaderFacts(task, gpus, samples))
+    seen = read_recordings(paths_of(recordings), ReaderFacts(task, gpus, samples))
     name = f"{worlds[0].id}-fitted" if out is None else out.stem
     fit = fit_recorded(worlds[0], seen, places, name, [_fitted_profile(each) for each in profiles])
     if out is not None:

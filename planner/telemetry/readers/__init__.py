@@ -5,7 +5,7 @@ A new one is a module with a `READER` and a line in `READERS`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from libra_plan.errors import InputError
@@ -21,7 +21,7 @@ from libra_plan.planner.telemetry.work_windows import (
 from libra_plan.profiles import wording
 from libra_plan.profiles.importers.records import SourceFiles, read_source
 
-__all__ = ["READERS", "Reader", "ReaderFacts", "find_reader", "read_work"]
+__all__ = ["READERS", "Reader", "ReaderFacts", "find_reader", "paths_of", "read_work"]
 
 READERS: dict[str, Reader] = {
     each.name: each for each in (verl.READER, nemo_rl.READER, slime.READER, vllm.READER)
@@ -38,6 +38,11 @@ def find_reader(name: str) -> Reader:
             way_out=wording.did_you_mean(name, READERS),
         )
     return READERS[name]
+
+
+def paths_of(recordings: str | Path | Iterable[str | Path]) -> list[Path]:
+    """Return the paths of one recording or of several; a lone string is one path."""
+    return [Path(each) for each in ([recordings] if isinstance(recordings, str | Path) else recordings)]
 
 
 def read_work(

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import libra_plan as lp
+from libra_plan.planner.telemetry.readers import paths_of
 from libra_plan.planner.telemetry.throughput import Ledger, imbalances
 from libra_plan.planner.telemetry.work_windows import WorkWindow
 
@@ -167,3 +171,16 @@ def test_windows_that_do_not_say_enough_are_not_judged():
 def test_amounts_whose_product_is_nothing_are_not_judged():
     """They would be divided by."""
     assert list(imbalances([steps(5.0, steps=1e-300, batch=1e-300, length=1e-300)])) == []
+
+
+def test_one_recording_needs_no_list(tmp_path, monkeypatch):
+    """A string was read letter by letter: `t` does not exist."""
+    monkeypatch.chdir(tmp_path)
+    counter = lp.counter("telemetry", task="agent", role="actor")
+    counter.add(tokens=4096, samples=8)
+    counter.close()
+    assert lp.throughput("telemetry") == lp.throughput(["telemetry"]) == lp.throughput(Path("telemetry"))
+    one, several = lp.diagnose("telemetry"), lp.diagnose(["telemetry"])
+    assert one.unseen == several.unseen
+    assert one.evidence.has
+    assert paths_of("telemetry") == paths_of(Path("telemetry")) == paths_of(iter(["telemetry"]))
