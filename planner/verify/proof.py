@@ -73,6 +73,9 @@ def _recomputed(table: Table, plan: Plan, values: Mapping[str, float]) -> tuple[
     if lp is not None and certificate.duals and dual.whole and lp < dual.bound - slack:
         message = f"says that dual prices prove {lp}, they prove {dual.bound}"
         return [Violation("bound", message, "certificate")], UNKNOWN
+    if certificate.deadlines:
+        # whether a deadline that the plan misses could be kept is not recomputed
+        return [], Proof(dual.bound, "dual prices", proven=False)
     if certificate.bound >= dual.bound - slack:
         return [], Proof(dual.bound, "dual prices", proven=True)
     others_first = any(task.latency_first for task in problem.tasks)

@@ -12,7 +12,7 @@ from random_problems import random_problem, with_running
 
 from libra_plan.planner.optimize.base import SolveParams
 from libra_plan.planner.optimize.solve import solve_problem
-from libra_plan.planner.plan import Plan, QueuedTask, Status
+from libra_plan.planner.plan import DeadlineSlack, Plan, QueuedTask, Status
 from libra_plan.planner.problem import Coupling, CouplingKind, Policy, Problem, Role, Task
 from libra_plan.planner.tables import TABLE_CLASS, table_cluster, table_role
 from libra_plan.planner.verify import check_plan, violations_of
@@ -216,3 +216,23 @@ def test_levels_of_tasks_that_do_not_count_prove_nothing(name: str) -> None:
     verdict = check_plan(problem, replace(worse, certificate=claims))
     assert not verdict.proof.proven
     assert verdict.proof.bound is None or verdict.proof.bound >= best.certificate.objective * (1 - 1e-6)
+
+
+def test_giving_up_a_deadline_is_not_called_proven() -> None:
+    """A plan may say that it misses a deadline which another plan keeps, and be worth more for it."""
+    slow = replace(_two_options("slow", 10.0, 9.0), min_steps_per_s=0.11)
+    fast = replace(_two_options("fast", 10.0, 1.0), weight=3.0)
+    problem = Problem(table_cluster(3, 3), (slow, fast))
+    honest = solve_problem(problem, EXACT).require_plan()
+    assert check_plan(problem, honest).proof.proven
+    free = replace(problem, tasks=(replace(slow, min_steps_per_s=None), fast))
+    other = solve_problem(free, EXACT).require_plan()
+    rate = next((r.configuration.steps_per_s for r in other.running if r.task == "slow"), 0.0)
+    assert rate < 0.11
+    missed = (DeadlineSlack("slow", 0.11, rate, None, None),)
+    claims = replace(other, certificate=replace(other.certificate, deadlines=missed))
+    assert not check_plan(problem, claims).proof.proven
+
+
+def _two_options(name: str, on_one_s: float, on_two_s: float) -> Task:
+    return Task(name, 1.0, (table_role("r", {1: on_one_s, 2: on_two_s}),), Coupling(CouplingKind.SYNC))
