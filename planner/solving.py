@@ -18,7 +18,7 @@ from libra_plan.planner.inputs.arguments import check_kind, check_number
 from libra_plan.planner.inputs.cluster import ClusterFlags
 from libra_plan.planner.inputs.price import priced, read_running, switch_cost_files
 from libra_plan.planner.inputs.problem import PricedProblem, PriceSettings, workload_of
-from libra_plan.planner.optimize.base import Backend, SolveParams, TerminationReason
+from libra_plan.planner.optimize.base import SolveParams, SolverBackend, TerminationReason
 from libra_plan.planner.optimize.interrupter import Interrupter
 from libra_plan.planner.optimize.solve import solve_problem
 from libra_plan.planner.plan import Plan
@@ -226,7 +226,7 @@ def _params(time_limit_s: float, gap: float, solver: str, deterministic: bool, s
     """Return the parameters of a search; refuse what no search can use."""
     check_number("time_limit_s", time_limit_s, 10.0)
     check_number("gap", gap, DEFAULT_GAP)
-    known = [each.value for each in Backend]
+    known = [each.value for each in SolverBackend]
     if solver not in known:
         raise InputError("no such solver", got=solver, allowed=", ".join(known))
     for name, value in (("time_limit_s", time_limit_s), ("gap", gap)):
@@ -241,7 +241,7 @@ def _params(time_limit_s: float, gap: float, solver: str, deterministic: bool, s
         gap=gap,
         deterministic=deterministic,
         seed=int(seed),
-        solver=Backend(solver),
+        solver=SolverBackend(solver),
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from libra_plan.planner.optimize.base import Backend, SolveParams
+from libra_plan.planner.optimize.base import SolveParams, SolverBackend
 from libra_plan.planner.optimize.constraints import At, Choice, Constraint
 from libra_plan.planner.optimize.objective import TaskCandidates
 
@@ -33,12 +33,12 @@ class MasterResult:
 
 def are_many(tasks: Sequence[TaskCandidates], params: SolveParams) -> bool:
     """Whether the candidates are so many that they are narrowed by the LP's dual prices first."""
-    return params.solver is Backend.CP_SAT and sum(len(each.candidates) for each in tasks) > MANY
+    return params.solver is SolverBackend.CP_SAT and sum(len(each.candidates) for each in tasks) > MANY
 
 
 def bound_name(tasks: Sequence[TaskCandidates], params: SolveParams) -> str:
     """Return the name of the solver that proves the result of `maximise`."""
-    return Backend.HIGHS.value if are_many(tasks, params) else params.solver.value
+    return SolverBackend.HIGHS.value if are_many(tasks, params) else params.solver.value
 
 
 def maximise(
@@ -59,7 +59,7 @@ def maximise(
     """
     if are_many(tasks, params):
         from libra_plan.planner.optimize.restricted_master import solve_restricted as solve
-    elif params.solver is Backend.CP_SAT:
+    elif params.solver is SolverBackend.CP_SAT:
         from libra_plan.planner.optimize.cpsat import solve_cpsat as solve  # a solver that is not needed
     else:
         from libra_plan.planner.optimize.milp import solve_milp as solve  # is not loaded

@@ -9,7 +9,7 @@ from libra_plan.errors import NoPlanError, TimeLimitError
 from libra_plan.planner.optimize.interrupter import Interrupter
 from libra_plan.planner.plan import Plan
 
-__all__ = ["Backend", "SolveParams", "SolveResult", "SolverWork", "Termination", "TerminationReason"]
+__all__ = ["SolveParams", "SolveResult", "SolverBackend", "SolverWork", "Termination", "TerminationReason"]
 
 
 @dataclass(slots=True)
@@ -19,7 +19,7 @@ class SolverWork:
     done_s: float = 0.0
 
 
-class Backend(str, Enum):
+class SolverBackend(str, Enum):
     """The solver that chooses the candidates; placement is CP-SAT's in any case."""
 
     CP_SAT = "cp-sat"
@@ -44,7 +44,7 @@ class SolveParams:
     """Relative gap at which a running plan stays as it is, such as the gap it was proven to."""
     move_tolerance: float = 1e-6
     """Relative objective a plan may give up to move fewer tasks."""
-    solver: Backend = Backend.CP_SAT
+    solver: SolverBackend = SolverBackend.CP_SAT
     work: SolverWork | None = field(default=None, compare=False)
     """Where solver calls add up their work, which ends a deterministic solve. `solve` makes one."""
     interrupter: Interrupter | None = field(default=None, compare=False)

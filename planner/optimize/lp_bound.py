@@ -28,7 +28,7 @@ __all__ = [
     "highs_model",
     "lp_bound",
     "relax",
-    "run",
+    "run_highs",
 ]
 
 TOLERANCE = 1e-9
@@ -66,7 +66,7 @@ def relax(
     prices = np.zeros(len(master.limit))
     best = LpRelaxation(prices, master.bound(prices), np.zeros(len(master.value)))
     while True:
-        limit_s -= run(model, limit_s)
+        limit_s -= run_highs(model, limit_s)
         if model.getModelStatus() in INFEASIBLE:
             return replace(best, infeasible=True)
         solution = model.getSolution()
@@ -186,7 +186,7 @@ def _add_columns(model: highspy.Highs, master: Master, columns: Ints) -> None:
     )
 
 
-def run(model: highspy.Highs, limit_s: float) -> float:
+def run_highs(model: highspy.Highs, limit_s: float) -> float:
     """Solve a model with HiGHS; return the seconds that it took."""
     before = float(model.getRunTime())
     model.setOptionValue("time_limit", before + min(max(limit_s, 0.02), 1e9))

@@ -23,7 +23,7 @@ import pulp
 
 from libra_plan.errors import InputError, LibraError
 from libra_plan.planner.optimize.backends import MasterResult
-from libra_plan.planner.optimize.base import Backend, SolveParams
+from libra_plan.planner.optimize.base import SolveParams, SolverBackend
 from libra_plan.planner.optimize.constraints import At, Choice, Constraint
 from libra_plan.planner.optimize.objective import TaskCandidates
 
@@ -65,19 +65,19 @@ class _Found:
     complete: bool
 
 
-def available_backends() -> dict[Backend, str]:
+def available_backends() -> dict[SolverBackend, str]:
     """Map every solver that can run here to the path of its program (empty: none of its own).
 
     PuLP is asked. PuLP 3 brings a CBC, under a name that is deprecated; PuLP 4 takes the one on PATH.
     """
     ready = pulp.listSolvers(onlyAvailable=True)
-    found = {Backend.CP_SAT: ""}
+    found = {SolverBackend.CP_SAT: ""}
     if "HiGHS" in ready:
-        found[Backend.HIGHS] = ""
+        found[SolverBackend.HIGHS] = ""
     if "COIN_CMD" in ready:
-        found[Backend.CBC] = str(pulp.COIN_CMD(msg=False).path)
+        found[SolverBackend.CBC] = str(pulp.COIN_CMD(msg=False).path)
     elif "PULP_CBC_CMD" in ready:
-        found[Backend.CBC] = str(pulp.PULP_CBC_CMD.pulp_cbc_path)
+        found[SolverBackend.CBC] = str(pulp.PULP_CBC_CMD.pulp_cbc_path)
     return found
 
 
@@ -105,7 +105,7 @@ def solve_milp(
 
     program, chosen = _program(tasks, constraints, values, scale)
     model = _Model(program, chosen, params, limit_s)
-    found = _by_highs(model, hint, report) if params.solver is Backend.HIGHS else _by_cbc(model, path)
+    found = _by_highs(model, hint, report) if params.solver is SolverBackend.HIGHS else _by_cbc(model, path)
     return _checked(found, constraints, values, scale, params, known_bound)
 
 
@@ -123,7 +123,7 @@ def _path(params: SolveParams) -> str:
             allowed=", ".join(backend.value for backend in ready),
             way_out=(
                 "install cbc and put it on PATH, or take another one"
-                if params.solver is Backend.CBC
+                if params.solver is SolverBackend.CBC
                 else "install highspy, or take another one"
             ),
         )
@@ -131,7 +131,7 @@ def _path(params: SolveParams) -> str:
         raise InputError(
             "only cp-sat can count its work, so only its plans are the same on every run",
             got=f"--deterministic with --solver {params.solver.value}",
-            allowed=Backend.CP_SAT.value,
+            allowed=SolverBackend.CP_SAT.value,
             way_out="leave one of the two out",
         )
     return ready[params.solver]
@@ -195,7 +195,7 @@ def _checked(
                 f"{params.solver.value} gave a choice that breaks its own constraints",
                 got=f"{total:g} in {each.name}",
                 allowed=f"at most {each.limit:g}",
-                way_out=f"use --solver {Backend.CP_SAT.value}",
+                way_out=f"use --solver {SolverBackend.CP_SAT.value}",
             )
     value = sum(values.get(at, 0.0) for at in found.choice.items())
     bound = -found.bound * scale if math.isfinite(found.bound) else math.inf

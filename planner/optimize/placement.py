@@ -19,7 +19,6 @@ from libra_plan.planner.optimize.cpsat_placement import assign_nodes
 from libra_plan.planner.optimize.first_fit import first_fit, splits_racks
 from libra_plan.planner.optimize.objective import Candidate, TaskCandidates, host_of_held
 from libra_plan.planner.optimize.replicas import Block, placed_roles
-from libra_plan.planner.optimize.workers import kept_workers, take_room
 from libra_plan.planner.plan import Configuration, CpuShare, PlacedRole, RoleChoice
 from libra_plan.planner.problem import IncumbentRole, IncumbentTask, Problem, Role, Task
 
@@ -61,7 +60,7 @@ def place(
     """
     chosen = {t: tasks[t].candidates[c] for t, c in choice.items()}
     held = {t: entry.held for t, entry in chosen.items() if entry.held is not None}
-    staying = kept_workers(problem.cluster, tasks, held)
+    staying = _kept_workers(problem.cluster, tasks, held)
     if staying:
         with suppress(UndecidedError):
             placed = _placed(problem, tasks, chosen, held, staying, params, limit_s)
@@ -87,7 +86,7 @@ def _placed(
     cpu_needs = [need for t in chosen if t not in staying for need in _cpu_needs(tasks[t].task)]
     cores, host = _used_by_held(chosen, held)
     for t, kept in staying.items():
-        take_room(tasks[t].task, kept, cores, host)
+        _take_room(tasks[t].task, kept, cores, host)
     if _overfull(problem.cluster, cores, host):
         return None  # a node has less capacity than when the kept tasks were placed there
     assigned = _assigned((problem.cluster, items, cpu_needs, free, cores, host), params, limit_s)
@@ -238,6 +237,35 @@ def _used_by_held(
             cores[gpu.node] = cores.get(gpu.node, 0.0) + gpu_cores
             host[gpu.node] = host.get(gpu.node, 0.0) + gpu_host_mib
     return cores, host
+
+
+def _kept_workers(
+    cluster: Cluster, tasks: Sequence[TaskCandidates], held: Mapping[int, IncumbentTask]
+) -> dict[int, tuple[CpuShare, ...]]:
+    """Return the shares of every kept task whose workers are still those it needs, on nodes there are."""
+    found = {}
+    for t, each in held.items():
+        task = tasks[t].task
+        shares = tuple(CpuShare(one.role, one.node, one.workers) for one in each.workers)
+        wanted = {role.id: role.cpu_workers for role in task.roles if not role.on_gpu}
+        placed: Counter[str] = Counter()
+        for share in shares:
+            placed[share.role] += share.workers
+        if wanted and placed == wanted and all(share.node in cluster.node_of for share in shares):
+            found[t] = shares
+    return found
+
+
+def _take_room(
+    task: Task, shares: Sequence[CpuShare], cores: dict[str, float], host_mib: dict[str, float]
+) -> None:
+    """Add the cores and host memory (MiB) that shares take of their nodes."""
+    roles = {role.id: role for role in task.roles}
+    for share in shares:
+        role = roles[share.role]
+        part = share.workers / role.cpu_workers
+        cores[share.node] = cores.get(share.node, 0.0) + role.cpu_cores * part
+        host_mib[share.node] = host_mib.get(share.node, 0.0) + role.host_memory_mib * part
 
 
 def _overfull(cluster: Cluster, cores: Mapping[str, float], host_mib: Mapping[str, float]) -> bool:

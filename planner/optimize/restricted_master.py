@@ -25,7 +25,7 @@ from libra_plan.planner.optimize.lp_bound import (
     begin_with,
     highs_model,
     relax,
-    run,
+    run_highs,
 )
 from libra_plan.planner.optimize.lp_master import SAFETY, Floats, Ints, Master, duals_of, largest, master_of
 from libra_plan.planner.optimize.objective import PricedTask, TaskCandidates
@@ -199,7 +199,7 @@ class _Search:
                 else None
             )
         )
-        seconds = run(model, self._seconds(limit_s))
+        seconds = run_highs(model, self._seconds(limit_s))
         info = model.getInfo()
         self.left_s -= info.mip_node_count / _NODES_PER_S if self.effort.deterministic else seconds
         if info.primal_solution_status == _FEASIBLE:

@@ -16,7 +16,7 @@ from random_problems import with_running as with_changes
 from libra_plan.errors import WorkloadError
 from libra_plan.planner.explain import explain_plan
 from libra_plan.planner.optimize import solve_stages
-from libra_plan.planner.optimize.base import Backend
+from libra_plan.planner.optimize.base import SolverBackend
 from libra_plan.planner.optimize.solve import solve_problem
 from libra_plan.planner.plan import MemoryMode
 from libra_plan.planner.problem import Coupling, CouplingKind, Deadline, Policy, Quota, Sharing, SharingKind
@@ -256,7 +256,7 @@ def test_pool_without_room_for_the_other_state_is_found():
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("solver", [Backend.HIGHS, Backend.CBC])
+@pytest.mark.parametrize("solver", [SolverBackend.HIGHS, SolverBackend.CBC])
 def test_other_solvers_choose_as_well(case, solver):
     """Rows over candidates of several tasks are the same rows for every solver."""
     problem = CASES[case]()

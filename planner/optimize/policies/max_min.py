@@ -10,14 +10,13 @@ from libra_plan.planner.optimize.backends import MasterResult, are_many, bound_n
 from libra_plan.planner.optimize.constraints import Choice, Constraint, level_floor
 from libra_plan.planner.optimize.master import Placed, Search
 from libra_plan.planner.optimize.objective import plan_value, throughputs, values_of
-from libra_plan.planner.optimize.policies.aging import run_overdue
 from libra_plan.planner.optimize.policies.base import (
     PolicyResult,
     best_choice,
     relaxation,
     report_progress,
 )
-from libra_plan.planner.optimize.policies.requirements import require
+from libra_plan.planner.optimize.policies.requirements import require, run_overdue
 from libra_plan.planner.problem import Problem
 
 __all__ = ["MaxMin"]

@@ -13,7 +13,7 @@ from policy_problems import each_task, held_by, lab, option, problems, task, wit
 
 from libra_plan.errors import ClusterError
 from libra_plan.planner.optimize import backends
-from libra_plan.planner.optimize.base import Backend, SolveParams
+from libra_plan.planner.optimize.base import SolveParams, SolverBackend
 from libra_plan.planner.optimize.solve import solve_problem
 from libra_plan.planner.plan import Plan
 from libra_plan.planner.problem import Deadline, Policy, Problem, Quota
@@ -38,12 +38,12 @@ def narrowed(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
-def exact(solver: Backend = Backend.CP_SAT) -> SolveParams:
-    alike = solver is Backend.CP_SAT and backends.MANY > 0  # the others end by the clock
+def exact(solver: SolverBackend = SolverBackend.CP_SAT) -> SolveParams:
+    alike = solver is SolverBackend.CP_SAT and backends.MANY > 0  # the others end by the clock
     return SolveParams(gap=0.0, time_limit_s=20.0, solver=solver, deterministic=alike)
 
 
-def solved(problem: Problem, solver: Backend = Backend.CP_SAT) -> Plan:
+def solved(problem: Problem, solver: SolverBackend = SolverBackend.CP_SAT) -> Plan:
     plan = solve_problem(problem, exact(solver)).plan
     assert plan is not None
     assert violations_of(problem, plan) == []
@@ -290,9 +290,9 @@ def test_deadlines_are_kept_whenever_they_can_be(problem: Problem) -> None:
         )
 
 
-@pytest.mark.parametrize("solver", [Backend.CP_SAT, Backend.HIGHS])
+@pytest.mark.parametrize("solver", [SolverBackend.CP_SAT, SolverBackend.HIGHS])
 @pytest.mark.parametrize("policy", list(Policy))
-def test_a_deadline_holds_under_every_policy(policy: Policy, solver: Backend) -> None:
+def test_a_deadline_holds_under_every_policy(policy: Policy, solver: SolverBackend) -> None:
     """Left alone no policy would give `slow` three of four GPUs; its deadline makes all of them do it."""
     slow = task("slow", option(3.0, 1), option(2.5, 3), weight=0.1, team="x", deadline=Deadline(4.0, 10.0))
     fast = task("fast", option(3.0, 1), option(1.0, 3), team="x")
