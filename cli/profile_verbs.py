@@ -129,6 +129,7 @@ def _predict(
         render.print_text(answer_table(found, render.page()))
     else:
         render.print_data(answer_data(found), form.value)
+    found.require_answers()
 
 
 @_profile.command("measure", help=_MEASURE)

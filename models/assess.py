@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from libra_plan.errors import writing
+from libra_plan.errors import RefusedError, writing
 from libra_plan.models.curves.errors import ProfileCheck, check_profile
 from libra_plan.models.fit import FittedProfile
 from libra_plan.models.fits import cached_fit
 from libra_plan.models.predict import CostPrediction, predict
 from libra_plan.models.questions import BadQuestion, CostQuestion, read_questions
 from libra_plan.profiles.catalog import profiles_at
+from libra_plan.profiles.counting import counted
 
 __all__ = ["CostAnswers", "check_profiles", "fit_profiles", "predict_costs"]
 
@@ -29,6 +30,15 @@ class CostAnswers:
     def refused(self) -> int:
         """The number of questions without an answer."""
         return sum(answer.refusal is not None for answer in self.answers)
+
+    def require_answers(self) -> None:
+        """Raise a RefusedError where every question was refused."""
+        if self.answers and self.refused == len(self.answers):
+            raise RefusedError(
+                "no question was answered",
+                got=f"{counted(self.refused, 'row')}, each refused with its reason",
+                way_out="mend the questions, or allow_prior (--allow-prior) where nothing was measured",
+            )
 
 
 def fit_profiles(path: str | Path) -> dict[str, FittedProfile]:

@@ -22,6 +22,7 @@ from libra_plan.planner.problem import (
     SharingKind,
     StageOption,
 )
+from libra_plan.profiles.counting import counted
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -323,9 +324,10 @@ class Plan:
     def __repr__(self) -> str:
         proof = self.certificate
         gpus = {gpu for running in self.running for gpu in running.gpus}
+        holds = f"{counted(len(self.running), 'task')} on {counted(len(gpus), 'GPU')}"
         return (
-            f"Plan({proof.status.value}: {len(self.running)} tasks on {len(gpus)} GPUs, {len(self.queued)} "
-            f"waiting, objective {proof.objective:.6f}, bound {proof.bound:.6f})"
+            f"Plan({proof.status.value}: {holds}, "
+            f"{len(self.queued)} waiting, objective {proof.objective:.6f}, bound {proof.bound:.6f})"
         )
 
     @property

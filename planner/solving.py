@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
-from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,7 @@ from libra_plan.models.corrections import CORRECTIONS
 from libra_plan.models.priors.ranks import RANKS_BEYOND
 from libra_plan.models.topology import Cluster
 from libra_plan.notes import Notes, log_note
-from libra_plan.planner.inputs.arguments import check_kind, check_number
+from libra_plan.planner.inputs.arguments import check_count, check_kind, check_number
 from libra_plan.planner.inputs.cluster import ClusterFlags
 from libra_plan.planner.inputs.price import priced, read_running, switch_cost_files
 from libra_plan.planner.inputs.problem import PricedProblem, PriceSettings, workload_of
@@ -224,18 +223,12 @@ def explain(
 
 def _params(time_limit_s: float, gap: float, solver: str, deterministic: bool, seed: int) -> SolveParams:
     """Return the parameters of a search; refuse what no search can use."""
-    check_number("time_limit_s", time_limit_s, 10.0)
+    check_number("time_limit_s", time_limit_s, 10.0, endless=True)
     check_number("gap", gap, DEFAULT_GAP)
     known = [each.value for each in SolverBackend]
     if solver not in known:
         raise InputError("no such solver", got=solver, allowed=", ".join(known))
-    for name, value in (("time_limit_s", time_limit_s), ("gap", gap)):
-        if not isinstance(value, Real) or not value >= 0 or (name == "gap" and value == math.inf):
-            raise InputError(
-                f"`{name}` is no number that a search can end by", got=repr(value), allowed="≥ 0"
-            )
-    if not isinstance(seed, Integral) or not 0 <= seed < 2**31:
-        raise InputError("`seed` is no number that solvers take", got=repr(seed), allowed="0 to 2³¹ − 1")
+    check_count("seed", seed, 0, 2**31 - 1)
     return SolveParams(
         time_limit_s=time_limit_s,
         gap=gap,

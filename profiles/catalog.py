@@ -13,6 +13,7 @@ import msgspec
 from libra_plan.errors import ClusterError, InputError, ProfileError, Where, WorkloadError
 from libra_plan.profiles import physics, wording
 from libra_plan.profiles.cluster_checks import check_cluster
+from libra_plan.profiles.counting import counted
 from libra_plan.profiles.document import Document, decode, read_document, shown
 from libra_plan.profiles.hardware import implausible_memory
 from libra_plan.profiles.home import home_folder
@@ -76,6 +77,10 @@ class ProfilesFolder:
     switching: dict[str, SwitchingFile]
     digests: dict[str, str]
     warnings: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        tasks = "no workload" if self.workload is None else counted(len(self.workload.tasks), "task")
+        return f"ProfilesFolder({str(self.path)!r}: {tasks}, {counted(len(self.profiles), 'profile')})"
 
 
 # ---------------------------------------------------------------- places

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import doctest
 import inspect
 import re
@@ -69,6 +70,15 @@ def test_every_entry_says_what_it_takes_returns_and_raises(name: str) -> None:
     returns = inspect.signature(entry).return_annotation
     assert "Returns" in sections or returns in ("None", None)
     assert "Raises" in sections
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_every_error_that_is_named_can_be_caught(name: str) -> None:
+    """Whoever reads that a function raises an error writes `except lp.ThatError`."""
+    raises = sections_of(ENTRIES[name]).get("Raises", "")
+    for error in re.findall(r"^[A-Z]\w+$", raises, re.MULTILINE):
+        assert issubclass(getattr(builtins, error, None) or getattr(lp, error), Exception)
+        assert hasattr(builtins, error) or error in lp.__all__
 
 
 @pytest.mark.parametrize("name", ENTRIES)

@@ -22,6 +22,7 @@ from libra_plan.planner.explain.tasks import TaskExplanation, explain_task
 from libra_plan.planner.optimize.base import SolveParams
 from libra_plan.planner.plan import Plan, QueuedTask
 from libra_plan.planner.problem import Problem
+from libra_plan.profiles.counting import counted
 
 __all__ = ["Explanation", "explain_no_plan", "explain_plan"]
 
@@ -54,6 +55,12 @@ class Explanation:
     next_best: NextBest | None = None
     cannot_run: tuple[CannotRun, ...] = ()
     queued: tuple[QueuedTask, ...] = ()
+
+    def __repr__(self) -> str:
+        return (
+            f"Explanation({counted(len(self.tasks), 'running task')}, {len(self.queued)} waiting, "
+            f"{counted(len(self.limits), 'limit')} with a gain)"
+        )
 
     def summary(self) -> str:
         """Return the explanation as text.

@@ -47,7 +47,7 @@ class PriceSettings:
     seed: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PricedProblem(Problem):
     """A problem that knows the folder it was priced from and the manifest of the running plan.
 
@@ -61,6 +61,13 @@ class PricedProblem(Problem):
 
     folder: ProfilesFolder = field(kw_only=True, repr=False, compare=False)
     parent: Manifest | None = field(default=None, kw_only=True, repr=False, compare=False)
+
+    def __repr__(self) -> str:
+        options = sum(len(role.options) for task in self.tasks for role in task.roles)
+        return (
+            f"PricedProblem({counted(len(self.tasks), 'task')} on {counted(len(self.cluster.gpus), 'GPU')}, "
+            f"{counted(options, 'priced option')}, policy {self.policy.value})"
+        )
 
     @property
     def problem(self) -> Problem:

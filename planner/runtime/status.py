@@ -15,7 +15,7 @@ from libra_plan.planner.launchers.agents import Agent, AgentOptions, agents_of
 from libra_plan.planner.launchers.manifest import Manifest
 from libra_plan.planner.runtime.apply import START_AGAIN
 from libra_plan.planner.runtime.host import LaunchState, read_state
-from libra_plan.planner.runtime.journal import read_journal
+from libra_plan.planner.runtime.journal import Started, read_journal
 from libra_plan.planner.runtime.processes import START_MARK, live_starts, marked_processes, still_runs
 from libra_plan.planner.runtime.settings import RUN_FOLDER
 from libra_plan.planner.runtime.state import RunState, read_kept_manifest, state_of
@@ -136,6 +136,7 @@ def status(
     folder = Path(folder)
     journal = read_journal(folder)
     state = state_of(journal)
+    ran = any(isinstance(entry.record, Started) for entry in journal)
     foreground, left = _foreground(read_state(folder))
     plan = read_kept_manifest(folder, state.running)
     agents = () if plan is None else agents_of(plan, options)
@@ -168,7 +169,7 @@ def status(
         ),
         unfinished=unfinished,
         notes=notes,
-        stopped_at=journal[-1].at if journal and not state.open and plan is None else None,
+        stopped_at=journal[-1].at if ran and not state.open and plan is None else None,
         foreground=foreground,
     )
 

@@ -41,6 +41,7 @@ _RETRY_S = 10.0
 _MOST_TAIL_BYTES = 64 * 2**20
 _MOST_LINE_BYTES = 16 * 2**20
 _NO_LINE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_RECORDING = "a folder that `libra-plan monitor --out` wrote, or one of its parts"
 _Line = tuple["int | None", bytes]
 
 
@@ -376,7 +377,7 @@ def _existing_parts(path: Path) -> list[Path]:
         raise InputError(
             "no recording there",
             got=path,
-            allowed="a folder that `libra-plan monitor --out` wrote, or one of its parts",
+            allowed=_RECORDING,
         )
     return found
 
@@ -389,11 +390,16 @@ class RecordedSource:
 
     def __init__(self, path: Path) -> None:
         _existing_parts(path)  # a wrong path is reported before anything else happens
+        self._path = path
         self._samples = iter(RecordingReader(path))
+        self._played = False
 
     def read(self) -> tuple[NodeSample, ...] | None:
-        """Return the next sample, None after the last."""
+        """Return the next sample, None after the last; refuse what holds none."""
         played = next(self._samples, None)
+        if played is None and not self._played:
+            raise InputError("the recording holds no sample", got=self._path, allowed=_RECORDING)
+        self._played = True
         return None if played is None else (played.sample,)
 
     def close(self) -> None:

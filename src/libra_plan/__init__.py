@@ -15,13 +15,18 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from libra_plan.errors import (
+        ClusterError,
         InputError,
         LaunchError,
         LibraError,
         LockedError,
+        ManifestError,
         NoPlanError,
+        ProfileError,
         RefusedError,
+        StateError,
         TimeLimitError,
+        WorkloadError,
     )
     from libra_plan.models.assess import check_profiles, fit_profiles, predict_costs
     from libra_plan.models.batch import recommend_batch
@@ -36,6 +41,7 @@ if TYPE_CHECKING:
     from libra_plan.planner.inputs.price import price
     from libra_plan.planner.inputs.problem import load
     from libra_plan.planner.inputs.validate import validate
+    from libra_plan.planner.launchers.base import LauncherRefusal
     from libra_plan.planner.launchers.emit import emit, launchers
     from libra_plan.planner.optimize.interrupter import Interrupter
     from libra_plan.planner.plan import Plan
@@ -67,19 +73,25 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "ClusterError",
     "FittedWorld",
     "HandOverSettings",
     "InputError",
     "Interrupter",
     "LaunchError",
+    "LauncherRefusal",
     "LibraError",
     "LockedError",
+    "ManifestError",
     "NoPlanError",
     "Plan",
     "Problem",
+    "ProfileError",
     "RefusedError",
     "Simulation",
+    "StateError",
     "TimeLimitError",
+    "WorkloadError",
     "__version__",
     "add_tasks",
     "apply",
@@ -129,19 +141,25 @@ __all__ = [
 ]
 
 _HOMES = {
+    "ClusterError": "errors",
     "FittedWorld": "planner.simulate.fit.fit",
     "HandOverSettings": "planner.runtime.settings",
     "InputError": "errors",
     "Interrupter": "planner.optimize.interrupter",
     "LaunchError": "errors",
+    "LauncherRefusal": "planner.launchers.base",
     "LibraError": "errors",
     "LockedError": "errors",
+    "ManifestError": "errors",
     "NoPlanError": "errors",
     "Plan": "planner.plan",
     "Problem": "planner.problem",
+    "ProfileError": "errors",
     "RefusedError": "errors",
     "Simulation": "planner.simulate.simulate",
+    "StateError": "errors",
     "TimeLimitError": "errors",
+    "WorkloadError": "errors",
     "add_tasks": "planner.controller.job_queue",
     "apply": "planner.runtime.apply",
     "await_release": "planner.runtime.worker",

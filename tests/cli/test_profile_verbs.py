@@ -67,6 +67,15 @@ def test_predict_refuses_a_bad_row_and_answers_the_rest(call, one_profile, point
     assert call("profile", "predict", one_profile, "--points", points).code == 2
 
 
+def test_predict_says_where_nothing_was_answered(call, one_profile, points):
+    """A script goes by the exit code: 0 is no answer to a file of refusals."""
+    lines = POINTS.splitlines()
+    points.write_text("\n".join([lines[0], *lines[2:]]) + "\n")
+    ran = call("profile", "predict", one_profile, "--points", points, "--format", "json")
+    assert (ran.code, len(json.loads(ran.out))) == (2, 2)
+    assert "no question was answered; got 2 rows, each refused with its reason; mend" in ran.err
+
+
 def test_predict_goes_further_only_on_request(call, one_profile, points):
     """`--allow-prior` answers beyond the measured, and marks it."""
     ran = call("profile", "predict", one_profile, "--points", points, "--allow-prior", "--format", "json")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from dataclasses import replace
 
@@ -138,3 +139,18 @@ def test_numbers_that_no_search_can_end_by_are_refused(folder, wrong):
     problem = lp.price(folder, gpus=4)
     with pytest.raises(InputError, match=next(iter(wrong))):
         lp.solve(problem, **wrong)
+
+
+def test_results_are_shown_in_one_line(folder):
+    """A prompt that answers with ten screens hides what was asked."""
+    loaded = lp.load(folder)
+    problem = lp.price(loaded, gpus=4)
+    plan = lp.solve(problem)
+    assert repr(loaded) == f"ProfilesFolder({str(folder)!r}: 2 tasks, {len(loaded.profiles)} profiles)"
+    assert re.fullmatch(
+        r"PricedProblem\(2 tasks on 4 GPUs, \d+ priced options, policy throughput\)", repr(problem)
+    )
+    explanation = repr(lp.explain(plan))
+    assert re.fullmatch(r"Explanation\(\d running tasks?, \d waiting, \d+ limits? with a gain\)", explanation)
+    alone = replace(plan, running=plan.running[:1])
+    assert repr(alone).startswith("Plan(optimal: 1 task on ")

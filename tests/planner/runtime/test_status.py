@@ -88,6 +88,15 @@ def test_a_folder_in_which_nothing_was_started_has_no_plan(tmp_path):
     assert (report.generation, report.roles, report.differences) == (None, (), ())
 
 
+def test_a_folder_in_which_nothing_ran_was_not_stopped(tmp_path):
+    """A hand-over that never started a process leaves a journal, too."""
+    journal = open_journal(tmp_path, boot_clock=lambda: 0.0, utc_clock=lambda: 0.0)
+    journal.append(r.Opened(launch_id="x", node="n0", working_folder=str(tmp_path)))
+    journal.append(r.Begun(target=None, generation=None, steps=(), force=False))
+    journal.append(r.Finished(running=None, back=False))
+    assert status(tmp_path, cards=no_cards).stopped_at is None
+
+
 def test_a_role_that_has_ended_is_missing(lab):
     """Its GPUs are idle, and nobody told."""
     psutil.Process(pid_of(lab, "b")).kill()

@@ -313,3 +313,12 @@ def test_names_that_are_no_numbers_are_no_parts_of_ours(tmp_path):
     (tmp_path / "telemetry-\N{SUPERSCRIPT TWO}.jsonl").write_text("")
     record(tmp_path, [1.0])
     assert [path.name for path in parts(tmp_path)] == ["telemetry-000001.jsonl"]
+
+
+@pytest.mark.parametrize("text", ["", "# Read me\n\nNo recording.\n"])
+def test_a_file_that_is_no_recording_is_refused_as_a_source(tmp_path, text):
+    """A monitor that ends after 0 looks without a word seems to have worked."""
+    path = tmp_path / "README.md"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(InputError, match=r"holds no sample; got .*README\.md; allowed: a folder that"):
+        RecordedSource(path).read()
