@@ -45,7 +45,8 @@ Shape = tuple[Pools, ...]
 
 MOST_ROWS = 3_000_000
 ROOM_MIB = 1e-6  # what a sum of memories may be over by rounding
-_CHUNK = 512
+_CHUNK = 256
+_FEW = 24
 
 
 class TooManyWaysError(Exception):
@@ -97,33 +98,39 @@ def undominated(table: Floats) -> NDArray[np.int64]:
     """Return the numbers of the rows that no other row equals or beats everywhere (less is better)."""
     if len(table) == 0:
         return np.zeros(0, dtype=np.int64)
-    differ = (table != table[0]).any(axis=0)
-    if not differ.any():
+    table = table[:, (table != table[0]).any(axis=0)]
+    if not table.shape[1]:
         return np.zeros(1, dtype=np.int64)
-    table = table[:, differ]
     order = np.lexsort(table.T[::-1])
+    if len(order) > _CHUNK:
+        order = order[~_beaten_by_few(table[order])]
     front = np.zeros((0, table.shape[1]))
     kept: list[NDArray[np.int64]] = []
     for at in range(0, len(order), _CHUNK):
         numbers = order[at : at + _CHUNK]
-        numbers = numbers[~_beaten(front, table[numbers])]
+        numbers = numbers[~np.logical_or.reduce(_at_most(front, table[numbers]), axis=0)]
         chunk = table[numbers]
-        below = (chunk[None, :, :] <= chunk[:, None, :]).all(axis=2)
-        earlier = np.tri(len(chunk), k=-1, dtype=bool)  # whoever beats a row stands before it, equals too
-        beaten: NDArray[np.bool_] = below & earlier
-        numbers = numbers[~np.logical_or.reduce(beaten, axis=1)]
-        kept.append(numbers)
-        front = np.concatenate([front, table[numbers]])
+        earlier = np.tri(len(chunk), k=-1, dtype=bool).T  # whoever beats a row stands before it, equals too
+        beaten = np.logical_or.reduce(_at_most(chunk, chunk) & earlier, axis=0)
+        kept.append(numbers[~beaten])
+        front = np.concatenate([front, chunk[~beaten]])
     return np.concatenate(kept)
 
 
-def _beaten(front: Floats, rows: Floats) -> NDArray[np.bool_]:
-    beaten = np.zeros(len(rows), dtype=bool)
-    for at in range(0, len(front), _CHUNK):
-        part = front[at : at + _CHUNK]
-        below = np.asarray((part[None, :, :] <= rows[:, None, :]).all(axis=2))
-        beaten |= np.logical_or.reduce(below, axis=1)
-    return beaten
+def _at_most(ones: Floats, others: Floats) -> NDArray[np.bool_]:
+    """Return whether one row is nowhere larger than another, shape (ones, others)."""
+    found = np.ones((len(ones), len(others)), dtype=bool)
+    for one, other in zip(ones.T, others.T, strict=True):
+        found &= one[:, None] <= other[None, :]
+    return found
+
+
+def _beaten_by_few(table: Floats) -> NDArray[np.bool_]:
+    """Return which rows one of a few good rows beats: most of a large table, for little work."""
+    scaled = (table - table.min(axis=0)) / np.ptp(table, axis=0)
+    few = table[np.argsort(scaled.sum(axis=1), kind="stable")[:_FEW]]
+    better = _at_most(few, table) & ~_at_most(table, few).T
+    return np.asarray(np.logical_or.reduce(better, axis=0))
 
 
 # ---------------------------------------------------------------- shapes
@@ -170,6 +177,14 @@ def _partitions(items: tuple[int, ...]) -> list[Pools]:
 # Columns of a pool: blocks, seconds, the largest (peak − kept), the sum of kept, stream's work and latency,
 # and, where the task has a least number of GPUs, the GPUs with a minus.
 _BLOCKS, _SECONDS, _ABOVE, _KEPT, _WORK, _LATENCY = range(6)
+
+
+# Of (sum, most, rest, work, latency) of a phase's pools, what its step does not depend on.
+_UNUSED_TIMES = {
+    CouplingKind.SYNC: (1, 2, 3, 4),
+    CouplingKind.PIPELINED: (2, 3, 4),
+    CouplingKind.ASYNC: (0,),
+}
 
 
 class _Maker:
@@ -248,8 +263,8 @@ class _Maker:
         within = both[:, 1] <= (self.task.max_gpus or len(self.inventory.cluster.gpus))
         both = both[within]
         matter = both.copy()
-        if self.task.coupling.kind is CouplingKind.SYNC:
-            matter[:, width + 1 :] = 0.0  # only the sum counts
+        matter[:, 1] = 0.0  # the uses say it
+        matter[:, [width + column for column in _UNUSED_TIMES[self.task.coupling.kind]]] = 0.0
         return both[undominated(matter)]
 
     def _fewest(self, gpus: Floats) -> Floats:
