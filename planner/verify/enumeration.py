@@ -194,6 +194,7 @@ class _Maker:
         self.inventory, self.task, self.rows = inventory, task, rows
         self.classes = [name for name, gpus in inventory.gpus.items() if gpus]
         self._known: dict[tuple[tuple[int, ...], str, MemoryMode, bool], dict[int, Floats]] = {}
+        self._alone: dict[tuple[int, ...], Floats] = {}
 
     def tables(self, shape: Shape) -> Iterator[Floats]:
         """Yield (seconds, GPUs, uses) of the ways of one shape."""
@@ -211,7 +212,9 @@ class _Maker:
         width = 2 + len(self.rows)  # (−GPUs where they may be too few), GPUs, uses
         together = np.zeros((1, width + 5))
         for pool in pools:
-            here = self._anywhere(pool)
+            if pool not in self._alone:
+                self._alone[pool] = self._anywhere(pool)
+            here = self._alone[pool]
             if not len(here):
                 return
             together = self._merged(together, here, width)
