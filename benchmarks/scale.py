@@ -316,50 +316,47 @@ def _percent(value: float | None) -> str:
 PAGE_BEGIN = """
 # Scale: time and gap
 
-`python benchmarks/scale.py --page` prints this page. Every row is a whole solve as `libra-plan solve` does
-it once tasks are priced: configurations, choice, placement on GPUs and reasons for what waits; the plan is
-then verified, outside of the time measured. One process and one thread each. The median of five seeds that
-nothing was chosen by, and in brackets the least and the most of them. Limits count CPU seconds of the
-process, except that HiGHS counts wall seconds.
+`python benchmarks/scale.py --page` prints this page. Every row is a whole solve as `libra-plan solve` does it
+once tasks are priced: configurations, choice, placement on GPUs, and reasons for what waits. The plan is
+verified after that, outside of the time measured. Every solve is a process with one thread. A figure is the
+median of five seeds that nothing was chosen by, with the least and the most of them in brackets. Limits count
+CPU seconds of the process, except that HiGHS counts wall seconds.
 
-The problems are generated: three GPU classes in equal parts, nodes of 8 GPUs, 4 % of the nodes short of one
-to four; tasks of two or three roles, all in one pool or each in its own, priced on one class or two, no two
-alike, that want about twice the
-GPUs there are. `unchanged` solves again with the plan running, `arrival and failure` after a node is lost
-and a task like another one has come. The frozen allocation cases of earlier versions of this page are left
-out: their roles mix forms on shares of GPUs, which a `Problem` cannot say.
+The problems are generated. There are three GPU classes in equal parts, on nodes of 8 GPUs of which 4 % lack
+one to four. Tasks have two or three roles, all in one pool or each in its own, priced on one class or two; no
+two are alike, and together they want about twice the GPUs there are. `unchanged` solves again with the plan
+running. `arrival and failure` solves after a node is lost and a task has come. The frozen allocation cases of
+earlier versions of this page are left out: their roles mix forms on shares of GPUs, which a `Problem` cannot
+say.
 """
 
 PAGE_POLICIES = """
 ## Every policy
 
-10,000 GPUs and 400 tasks, one seed, a limit of 30 s. `widest pass` is the gap of what a policy settles in
-order.
+10,000 GPUs and 400 tasks, one seed, a limit of 30 s. `widest pass` is the largest gap among the steps of a
+policy that settles several things in order.
 """
 
 PAGE_END = """
 ## A million GPUs
 
-`python benchmarks/scale.py --gpus 1000000 --tasks 20000 --kinds 400 --gap 1e-3 --time-limit 800
---unverified` is the run for it.
+`python benchmarks/scale.py --gpus 1000000 --tasks 20000 --kinds 400 --gap 1e-3 --time-limit 700 --unverified`
+measures it.
 
-- **Alike tasks are priced once.** 20,000 tasks of 400 kinds have 400 tables of configurations; what differs
-is a
-  weight, so a task is a row of values over a shared table. Tasks that all differ take 20,000 tables, at 6
-  to 15 ms each.
-- **Pods are classes.** Constraints count GPUs by class and block size over the whole cluster, so their
-number does not grow
-  with it. Where a task must stay in a pod (an NVLink domain or a building), each pod is a GPU class of its
-  own; tasks are then priced per pod they may use, and the LP has as many constraints as pods, times sizes.
-- **Decomposition.** At the LP's dual prices every task is priced on its own; the LP knows few
-configurations of each, and
-  gets more as long as they are worth more than they cost. The choice that is left concerns the tasks that
-  lose least at these prices.
-- **What is proven.** The dual prices bound every choice over all configurations, and the verifier adds the
-sum up anew. With
-  20,000 tasks a handful of tasks that the LP splits is far below 0.1 % of the sum, so rounding already is.
-- **Placement** counts blocks node by node with arrays; each block looks at all nodes, which is most of the
-time.
+- **Alike tasks are priced once.** 20,000 tasks of 400 kinds have 400 tables of configurations. What differs is
+  a weight, so a task is a row of values over a shared table.
+- **Pods are classes.** Constraints count GPUs by class and block size over the whole cluster, so their number
+  does not grow with it. Where a task must stay in a pod (an NVLink domain or a building), each pod is a GPU
+  class of its own. Tasks are then priced for each pod they may use, and the LP has as many constraints as
+  there are pods times sizes.
+- **Decomposition.** At the LP's dual prices every task is priced on its own. The LP knows few configurations
+  of each task, and gets more as long as they are worth more than they cost. What is left to choose concerns
+  the tasks that lose least at these prices.
+- **What is proven.** The dual prices bound every choice over all configurations, and the verifier adds the sum
+  up again. The LP splits a handful of tasks; with 20,000 of them that is far below 0.1 % of the sum, so
+  rounding is enough.
+- **Placement** counts blocks node by node with arrays. Each block looks at all nodes, which takes most of the
+  time.
 """
 
 
