@@ -343,8 +343,8 @@ PAGE_END = """
 `python benchmarks/scale.py --gpus 1000000 --tasks 20000 --kinds 400 --gap 1e-3 --time-limit 700 --unverified`
 measures it.
 
-- **Alike tasks are priced once.** 20,000 tasks of 400 kinds have 400 tables of configurations. What differs is
-  a weight, so a task is a row of values over a shared table.
+- **Alike tasks are priced once.** 20,000 tasks of 400 kinds have 400 tables of configurations. What differs
+  is a weight, so a task is a row of values over a shared table.
 - **Pods are classes.** Constraints count GPUs by class and block size over the whole cluster, so their number
   does not grow with it. Where a task must stay in a pod (an NVLink domain or a building), each pod is a GPU
   class of its own. Tasks are then priced for each pod they may use, and the LP has as many constraints as
@@ -352,8 +352,8 @@ measures it.
 - **Decomposition.** At the LP's dual prices every task is priced on its own. The LP knows few configurations
   of each task, and gets more as long as they are worth more than they cost. What is left to choose concerns
   the tasks that lose least at these prices.
-- **What is proven.** The dual prices bound every choice over all configurations, and the verifier adds the sum
-  up again. The LP splits a handful of tasks; with 20,000 of them that is far below 0.1 % of the sum, so
+- **What is proven.** The dual prices bound every choice over all configurations, and the verifier adds the
+  sum up again. The LP splits a handful of tasks; with 20,000 of them that is far below 0.1 % of the sum, so
   rounding is enough.
 - **Placement** counts blocks node by node with arrays. Each block looks at all nodes, which takes most of the
   time.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -135,6 +136,7 @@ def main() -> NoReturn:
             terminal = stream.isatty()
             stream.reconfigure(encoding=None if terminal else "utf-8", errors="backslashreplace")
     hear_interrupts()
+    gc.set_threshold(100_000, 50, 50)  # a short process makes much that lives to its end
     code = run()
     try:
         sys.stdout.flush()
