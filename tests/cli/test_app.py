@@ -72,7 +72,10 @@ def test_version(call):
         (("solve", "profiles", "--gpus", "eight"), "eight"),
         (("solve", "profiles", "--gpus", "8", "--policy", "fast"), "'throughput', 'max-min'"),
         (("solve", "profiles", "--gpus", "8", "--time-limit=-1"), "--time-limit"),
-        (("solve", "profiles", "--gpus", "8", "--local"), "one of --gpus, --cluster, --local"),
+        (
+            ("solve", "profiles", "--gpus", "8", "--local"),
+            "one of gpus (--gpus), cluster (--cluster) and local (--local)",
+        ),
         (("solve", "profiles", "--gpus", "8", "--gpu-class", "b300"), "h200_sxm"),
         (("solve", "profiles", "--cluster", "none.yaml"), "none.yaml: no such file"),
         (("solve", "nowhere", "--gpus", "8"), "nowhere: no such profiles folder"),
