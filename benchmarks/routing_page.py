@@ -23,6 +23,9 @@ def page(results: dict[str, Any]) -> str:
     rows = [row for row in results["rows"] if row["telling"] is None]
     told = [row for row in results["rows"] if row["telling"] is not None]
     text = TEXT.read_text(encoding="utf-8")
+    text = text.replace("](../../docs/", "](").replace(
+        "](../../", "](../"
+    )  # links hold in the text and the page
     seeds = len(rows[0]["tokens_per_s"])
     text = text.replace("{seeds}", str(seeds)).replace("{kinds}", kinds()).replace("{uniform}", uniform(rows))
     for mode in ("batch", "stream"):

@@ -393,7 +393,10 @@ class Plan:
         return data
 
     def to_frame(self) -> DataFrame:
-        """Return the plan as a pandas table, one row for each role.
+        """Return the plan as a pandas table, one row for each role of a running task.
+
+        Roles on CPUs are in it, with their workers as replicas, without GPUs and without figures of a
+        stage. Tasks that wait are not: `queued` lists them.
 
         Returns
         -------

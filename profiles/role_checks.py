@@ -143,7 +143,7 @@ def _check_kind(role: RoleSpec, place: Place) -> None:
     for part in role.offload:
         place.refuse_if(
             part not in allowed,
-            f"a {role.kind} role cannot offload its {part}",
+            f"a role of kind {role.kind} cannot offload its {part}",
             "offload",
             got=f"offload: [{', '.join(role.offload)}]",
             allowed=wording.one_of(allowed) if allowed else "no offload",
@@ -186,7 +186,7 @@ def _check_profiles(role: RoleSpec, place: Place, profiles: Sequence[ProfileFile
         here = place.at(f"profiles[{position}]")
         here.refuse_if(
             profile.phase not in suited,
-            f"a {role.kind} role cannot use a profile of phase {profile.phase}",
+            f"a role of kind {role.kind} cannot use a profile of phase {profile.phase}",
             got=profile.id,
             allowed=f"phase {wording.one_of(suited)}",
         )

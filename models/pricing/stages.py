@@ -50,7 +50,7 @@ def stage_of(
     phase = "train" if role.kind in TRAINING else "score"
     if phase not in of_phase:
         raise RefusedError(
-            f"a {role.kind} role is priced from a {phase} profile",
+            f"a role of kind {role.kind} is priced from a {phase} profile",
             got=", ".join(of_phase),
             way_out=f"name a {phase} profile of this GPU class",
         )
@@ -74,7 +74,9 @@ def _rollout(
     decode = of_phase.get("decode") or of_phase.get("serve")
     orders = work.verdicts[role.id] if writes else work.orders
     if decode is None or not orders:
-        raise RefusedError(f"a {role.kind} role needs a decode or serve profile", got=", ".join(of_phase))
+        raise RefusedError(
+            f"a role of kind {role.kind} needs a decode or serve profile", got=", ".join(of_phase)
+        )
     score = of_phase.get("score")
     notes = (*decode.notes, *work.notes)
     if role.kind == "rollout":

@@ -33,6 +33,7 @@ from libra_plan.planner.controller.state import Considered, Decision, Move, Pend
 from libra_plan.planner.plan import Plan, QueuedTask
 from libra_plan.planner.problem import Problem
 from libra_plan.planner.verify import violations_of
+from libra_plan.profiles.counting import counted
 
 __all__ = [
     "RungResult",
@@ -240,7 +241,7 @@ def tasks_and_roles(snapshot: Snapshot) -> RungResult:
         why = _proven(snapshot, found.bound)
         if snapshot.held:
             first = next(iter(snapshot.held.values()))
-            why += f" while {len(snapshot.held)} tasks must stay ({first.why})"
+            why += f" while {counted(len(snapshot.held), 'task')} must stay ({first.why})"
         return keep(snapshot, "best", why, pending=(), bound=found.bound, found=found, orders=orders)
     tasks = snapshot.compare(found.chosen)
     considered: tuple[Considered, ...] = (Considered(Rung.TASKS, tasks.net, tasks.moves, "weighed"),)
@@ -298,7 +299,10 @@ def _ripened(
 
     if unripe == frozenset(asked):
         often = max(each.looks for each in pending)
-        why = f"{len(asked)} tasks are asked to change, for {often} looks in a row so far: not often enough"
+        why = (
+            f"{counted(len(asked), 'task')} asked to change, for {counted(often, 'look')} in a row so far: "
+            "not often enough"
+        )
         return kept("looks", why, found.bound)
     frozen: frozenset[int] = frozenset()
     if unripe:

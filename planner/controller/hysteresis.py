@@ -18,6 +18,7 @@ from msgspec import Meta
 
 from libra_plan.planner.controller.state import LoopState, Move, Pending
 from libra_plan.planner.problem import Problem
+from libra_plan.profiles.counting import counted
 from libra_plan.profiles.document import decode, parse_document, read_text, shown
 from libra_plan.profiles.schema_base import Count, File, Name, NonNegative, Positive, Seconds, Whole
 
@@ -235,7 +236,7 @@ def over_caps(problem: Problem, moves: Sequence[Move], caps: CapPolicy, broken: 
     free = [move for move in moves if move.task not in broken]
     disturbed = [move for move in free if move.action != "start"]
     if len(disturbed) > caps.disturbed_tasks:
-        return f"{len(disturbed)} tasks would be disturbed, allowed {caps.disturbed_tasks}"
+        return f"{counted(len(disturbed), 'task')} would be disturbed, allowed {caps.disturbed_tasks}"
     gpus = sum(
         move.gpus_after if move.action == "move" else max(0, move.gpus_after - move.gpus_before)
         for move in free

@@ -21,6 +21,7 @@ from libra_plan.planner.optimize.base import SolveParams
 from libra_plan.planner.optimize.solve import solve_problem
 from libra_plan.planner.plan import Plan
 from libra_plan.planner.problem import Problem
+from libra_plan.profiles.counting import counted
 
 __all__ = ["solved", "solved_urgent"]
 
@@ -50,12 +51,12 @@ def solved(snapshot: Snapshot) -> RungResult:
     at_once = snapshot.urgent_waiting & {move.task for move in moves if move.action == "start"}
     unripe = any(looks[move.task] < looks_needed(move.action, policy.rule) for move in moves)
     if unripe and not at_once:
-        why = f"{len(moves)} tasks are asked to change, not on enough looks in a row yet"
+        why = f"{counted(len(moves), 'task')} asked to change, not on enough looks in a row yet"
         return keep(snapshot, "looks", why, pending=pending, bound=bound, considered=considered)
     cap = over_caps(snapshot.problem, moves, policy.caps, snapshot.broken)
     if cap is not None:
         return keep(snapshot, "caps", cap, pending=pending, bound=bound, considered=considered)
-    why = f"{len(moves)} changes, each worth its switch under policy {problem.policy.value}"
+    why = f"{counted(len(moves), 'change')}, each worth its switch under policy {problem.policy.value}"
     return change(
         snapshot,
         Rung.TASKS,

@@ -100,8 +100,18 @@ def _uniform(flags: ClusterFlags, gpus: int, measured: Mapping[str, float]) -> C
 def _plannable(file: ClusterFile, path: Path, measured: Mapping[str, float], notes: Notes) -> ClusterFile:
     """Refuse a cluster without a GPU of a class that some profile was measured on."""
     lines = unmeasured_classes(file, measured)
-    if len(lines) == len({node.gpu_class for node in file.nodes}):
-        raise ClusterError("; ".join(lines), way_out="or measure a profile there", where=Where(str(path)))
+    classes = list(dict.fromkeys(node.gpu_class for node in file.nodes))
+    if len(lines) == len(classes):
+        hint = " ".join(filter(None, (did_you_mean(name, measured) for name in classes)))
+        raise ClusterError(
+            "no profile was measured on any GPU class of the cluster",
+            got=few(classes),
+            allowed=", ".join(sorted(measured)) or "none: there is no profile",
+            way_out=f"{hint} or measure a profile on it"
+            if hint
+            else "correct it, or measure a profile on it",
+            where=Where(str(path)),
+        )
     for line in lines:
         notes(f"warning: {line}")
     for line in memory_notes(file, measured):

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 from libra_plan.errors import InputError
 from libra_plan.planner.plan import Plan
 from libra_plan.planner.problem import Problem
+from libra_plan.planner.report.node_ranges import node_ranges
 from libra_plan.planner.report.plan_text import gpus_by_node
+from libra_plan.profiles.counting import counted
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -51,4 +53,14 @@ def plan_frame(problem: Problem, plan: Plan) -> DataFrame:
                 "peak_mib": option.peak_mib,
             }
             rows.append({"task": running.task, "role": role.role, **of_role, **of_task})
+        for name in dict.fromkeys(share.role for share in running.cpu):
+            shares = [share for share in running.cpu if share.role == name]
+            workers = sum(share.workers for share in shares)
+            on_cpus = {
+                "layout": counted(workers, "worker"),
+                "replicas": workers,
+                "gpus": 0,
+                "placed": f"{node_ranges([share.node for share in shares])} (CPU)",
+            }
+            rows.append({"task": running.task, "role": name, **on_cpus, **of_task})
     return pandas.DataFrame(rows)

@@ -14,13 +14,29 @@ def test_one_row_a_role_with_the_figures_of_the_plan():
     """Sums over the table must come out as the plan's."""
     plan = shipped_plan()
     frame = plan.to_frame()
-    assert list(frame["role"]) == [role.role for running in plan.running for role in running.roles]
+    on_gpus = frame[frame["gpus"] > 0]
+    assert list(on_gpus["role"]) == [role.role for running in plan.running for role in running.roles]
+    assert on_gpus["stage_s"].notna().all()
     assert frame.groupby("task")["weight"].first().to_dict() == {
         running.task: plan.known_problem.task_of[running.task].weight for running in plan.running
     }
     worth = frame.drop_duplicates("task").eval("weight * fair_share").sum()
     assert worth == pytest.approx(plan.certificate.objective)
     assert (frame["step_low_s"] <= frame["step_s"]).all()
+
+
+def test_roles_on_cpus_have_a_row_and_no_figures_of_a_stage():
+    """A table without the environment of an agentic task would not be the plan."""
+    frame = shipped_plan().to_frame()
+    (env,) = frame[frame["gpus"] == 0].to_dict("records")
+    assert (env["task"], env["role"], env["layout"], env["placed"]) == (
+        "agent-7b",
+        "env",
+        "128 workers",
+        "node0 (CPU)",
+    )
+    assert frame[frame["gpus"] == 0][["stage_s", "origin", "peak_mib"]].isna().all(axis=None)
+    assert frame["replicas"].dtype.kind == "i"
 
 
 def test_without_pandas_the_way_out_is_said(monkeypatch):
