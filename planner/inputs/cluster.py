@@ -107,9 +107,7 @@ def _plannable(file: ClusterFile, path: Path, measured: Mapping[str, float], not
             "no profile was measured on any GPU class of the cluster",
             got=few(classes),
             allowed=", ".join(sorted(measured)) or "none: there is no profile",
-            way_out=f"{hint} or measure a profile on it"
-            if hint
-            else "correct it, or measure a profile on it",
+            way_out=hint or "correct it, or measure a profile on it",
             where=Where(str(path)),
         )
     for line in lines:

@@ -55,7 +55,7 @@ def test_a_misspelt_class_is_refused_with_the_right_one(call, folder, tmp_path, 
         cluster(folder / "cluster.yaml", "h200_smx")
         ran = call("solve", folder)
     assert ran.code == 2
-    assert "GPU class h200_smx; did you mean `h200_sxm`?" in ran.err
+    assert "GPU class of the cluster; got h200_smx; allowed: h200_sxm; did you mean `h200_sxm`?" in ran.err
     ran = call("solve", folder, "--gpus", 2, "--gpu-class", "h200_smx")
     assert ran.code == 2
     assert "did you mean `h200_sxm`?" in ran.err
