@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from libra_plan.planner.problem import Arrangement, CouplingKind, Task
 
-__all__ = ["Shape", "arrangement_of_shape", "pool_splits", "shapes_of"]
+__all__ = ["Shape", "arrangement_of_shape", "pool_splits", "task_shapes"]
 
 Shape = tuple[tuple[tuple[int, ...], ...], ...]
 """Phases of pools of role numbers, e.g. (((0,), (1, 2)),): role 0 beside a pool of 1 and 2."""
@@ -22,7 +22,7 @@ def arrangement_of_shape(shape: Shape) -> Arrangement:
     return Arrangement.HYBRID
 
 
-def shapes_of(task: Task) -> list[Shape]:
+def task_shapes(task: Task) -> list[Shape]:
     """List the shapes the task's framework allows.
 
     Phases are runs of consecutive roles in stage order; at least one phase of several has several

@@ -51,7 +51,7 @@ def _handovers_s(task: Task) -> float:
 
 
 def _peak_mib(phases: tuple[tuple[PoolOption, ...], ...]) -> float:
-    """Return the most that a GPU must hold, MiB: a pool's peak plus what the other phases leave there."""
+    """Return the most a GPU has to hold: a pool's peak beside what the other phases leave there, MiB."""
     left = [max(option.left_behind_mib(option.pool.memory_mode) for option in phase) for phase in phases]
     return max(
         option.pool.peak_mib + sum(left) - own

@@ -16,11 +16,10 @@ from libra_plan.models.topology import Cluster
 from libra_plan.planner.configurations.arrangements import Shape
 from libra_plan.planner.configurations.build import build_configuration
 from libra_plan.planner.configurations.capacity import ClassCapacity, capacities, replicas_per_block
-from libra_plan.planner.configurations.joint import JointTask, any_shapes_of, members_in_first
-from libra_plan.planner.configurations.joint_phases import joint_phases
-from libra_plan.planner.configurations.pareto import undominated
-from libra_plan.planner.configurations.phases import Kind, PhaseTable, at_least, phase_table
-from libra_plan.planner.configurations.pools import PoolOption, pool_options
+from libra_plan.planner.configurations.joint import any_shapes_of, members_in_first
+from libra_plan.planner.configurations.pareto import pareto_front
+from libra_plan.planner.configurations.phases import PhaseTable, at_least, phase_table
+from libra_plan.planner.configurations.pools import Kind, PoolOption, PoolTable, pool_options, role_options
 from libra_plan.planner.configurations.shared import shared_phases
 from libra_plan.planner.plan import Configuration, MemoryMode
 from libra_plan.planner.problem import Task
@@ -119,15 +118,15 @@ def configurations_of(
         found = maker.merged(maker.of_shape(shape, pool_by_pool=True) for shape in shapes)
         # uneven configurations were compared within their shapes, those of named GPUs too
         even = np.flatnonzero(found.even & (not by_id))
-        kept = np.concatenate((maker.undominated(found, even), np.flatnonzero(~found.even | by_id)))
+        kept = np.concatenate((maker.unbeaten(found, even), np.flatnonzero(~found.even | by_id)))
         if len(kept) <= _MOST_KEPT:
             return _sorted(found.keep(kept))
     each = [maker.of_shape(shape, pool_by_pool=False) for shape in shapes]
     if by_id:  # pools are in other places in every shape
-        each = [table.keep(maker.undominated(table, np.arange(len(table)))) for table in each]
+        each = [table.keep(maker.unbeaten(table, np.arange(len(table)))) for table in each]
     found = maker.merged(each)
     if not by_id:
-        found = found.keep(maker.undominated(found, np.arange(len(found))))
+        found = found.keep(maker.unbeaten(found, np.arange(len(found))))
     return replace(_sorted(found), exact=not matters)
 
 
@@ -153,48 +152,32 @@ class _Maker:
         self.full = {name: each.full_node_gpus for name, each in rooms.items()}
         gpus = sum(each.gpus for each in rooms.values())
         self.most = gpus if task.max_gpus is None else min(task.max_gpus, gpus)
-        self._options: dict[tuple[tuple[int, ...], str, MemoryMode | None], list[PoolOption]] = {}
+        self.roles = [role_options(role, rooms) for role in task.gpu_roles]
+        self._pools: dict[tuple[tuple[int, ...], MemoryMode | None], PoolTable] = {}
 
-    def options(self, pool: tuple[int, ...], gpu_class: str, mode: MemoryMode | None) -> list[PoolOption]:
-        """List the options of a pool on one GPU class."""
-        key = (pool, gpu_class, mode)
-        if key not in self._options:
-            roles = [self.task.gpu_roles[number] for number in pool]
-            self._options[key] = pool_options(
-                roles,
-                self.rooms[gpu_class],
+    def pools(self, pool: tuple[int, ...], mode: MemoryMode | None) -> PoolTable:
+        """List the options of a pool; without a mode it has its GPUs to itself."""
+        if (pool, mode) not in self._pools:
+            members = [self.roles[number] for number in pool]
+            self._pools[pool, mode] = pool_options(
+                members,
                 between_phases=mode,
                 fill=self.task.roles_fill_pools,
                 least_gpus=self.task.min_gpus,
-                apart=members_in_first(self.task, roles),
+                apart=members_in_first(self.task, [each.role for each in members]),
             )
-        return self._options[key]
-
-    def of_any_class(self, pool: tuple[int, ...]) -> list[PoolOption]:
-        """List the options of a pool that has its GPUs to itself."""
-        return [option for name in self.rooms for option in self.options(pool, name, None)]
+        return self._pools[pool, mode]
 
     def combinations(self, shapes: Sequence[Shape]) -> int:
         """Count the combinations of options of the one-phase shape that has most."""
         one_phase = [shape[0] for shape in shapes if len(shape) == 1]
-        counts = (prod(len(self.of_any_class(pool)) for pool in pools) for pools in one_phase)
+        counts = (prod(len(self.pools(pool, None)) for pool in pools) for pools in one_phase)
         return max(counts, default=0)
 
     def of_shape(self, shape: Shape, *, pool_by_pool: bool) -> ConfigurationTable:
-        """List the configurations of one shape that fit in the cluster."""
-        if len(shape) > 1:
-            found = self._listed(
-                way for room in self.rooms.values() for way in self._several_phases(shape, room)
-            )
-        else:
-            options = [self.of_any_class(pool) for pool in shape[0]]
-            if not all(options):
-                found = self._listed(())
-            elif isinstance(self.task, JointTask):
-                ways = joint_phases(self.task, options, self.most, self.full, pool_by_pool=pool_by_pool)
-                found = self._listed(((pools,), blocks, seconds) for pools, blocks, seconds in ways)
-            else:
-                found = self._one_phase(options, pool_by_pool)
+        """List the configurations of one shape that there is room for."""
+        several = (part for room in self.rooms.values() for part in self._several_phases(shape, room))
+        found = self.merged(several) if len(shape) > 1 else self._one_phase(shape[0], pool_by_pool)
         gpus = found.gpus
         fits = (gpus >= self.task.min_gpus) & (gpus <= self.most)
         for name, least in {*found.kinds, *((name, 1) for name in self.rooms)}:
@@ -205,69 +188,59 @@ class _Maker:
             fits &= found.counts @ np.array(takes, dtype=np.int64) <= self.rooms[name].rooms(least)
         return replace(found.keep(np.flatnonzero(fits)), dropped=0)
 
-    def _one_phase(self, options: Sequence[Sequence[PoolOption]], pool_by_pool: bool) -> ConfigurationTable:
+    def _one_phase(self, pools: Sequence[tuple[int, ...]], pool_by_pool: bool) -> ConfigurationTable:
         """List the configurations of pools side by side; each pool may be of another GPU class."""
-        table = phase_table(
-            options,
-            self.task.coupling,
-            self.most,
-            self.full,
-            pool_by_pool=pool_by_pool,
-            least_gpus=self.task.min_gpus,
-        )
-        cores, even = _cores(table)
+        options = [self.pools(pool, None) for pool in pools]
+        if not all(map(len, options)):
+            return self.merged(())
+        table = phase_table(options, self.task, self.most, self.full, pool_by_pool=pool_by_pool)
         handover_s = self.task.sync_s if len(options) > 1 else 0.0
-        seconds = table.time_s(self.task.coupling) + handover_s
         return ConfigurationTable(
             self.task,
             table.kinds,
             table.blocks,
-            seconds,
-            cores,
-            table.host,
-            even,
-            lambda number: (table.pools(number),),
+            table.time_s(self.task) + handover_s,
+            table["cores"],
+            table["host"],
+            table.even,
+            lambda number: (table.options(number),),
         )
 
-    def _several_phases(
-        self, shape: Shape, capacity: ClassCapacity
-    ) -> Iterator[tuple[Phases, Blocks, float]]:
-        task, name = self.task, capacity.gpu_class
+    def _several_phases(self, shape: Shape, capacity: ClassCapacity) -> Iterator[ConfigurationTable]:
+        """List the configurations of phases that take the same blocks of one GPU class in turn."""
         for mode in MemoryMode:
-            options = [[self.options(pool, name, mode) for pool in pools] for pools in shape]
-            if not all(all(each) for each in options):
-                continue
-            known = [
-                phase_table(
-                    each, task.coupling, self.most, self.full, between_phases=mode, least_gpus=task.min_gpus
-                )
-                for each in options
+            options = [
+                [self.pools(pool, mode).of_class(capacity.gpu_class) for pool in pools] for pools in shape
             ]
-            seconds = [table.time_s(task.coupling) for table in known]
-            for block_gpus, number, rows in shared_phases(known, task.coupling, capacity, task.min_gpus):
-                phases = tuple(table.pools(row) for table, row in zip(known, rows, strict=True))
-                time_s = sum(float(each[row]) for each, row in zip(seconds, rows, strict=True))
-                yield phases, ((name, block_gpus, number),), time_s
+            if not all(all(map(len, each)) for each in options):
+                continue
+            tables = [
+                phase_table(each, self.task, self.most, self.full, between_phases=mode) for each in options
+            ]
+            for block_gpus, numbers, rows in shared_phases(tables, self.task, capacity):
+                yield self._in_turn(tables, rows, (capacity.gpu_class, block_gpus), numbers)
 
-    def _listed(self, ways: Iterable[tuple[Phases, Blocks, float]]) -> ConfigurationTable:
-        """Make a table of phases with their blocks and seconds."""
-        found = list(ways)
-        kinds = tuple(sorted({(name, size) for _, blocks, _ in found for name, size, _ in blocks}))
-        counts = np.zeros((len(found), len(kinds)), dtype=np.int64)
-        for row, (_, blocks, _) in enumerate(found):
-            for name, size, number in blocks:
-                counts[row, kinds.index((name, size))] = number
-        host = [_host(phases, blocks) for phases, blocks, _ in found]
-        several = [sum(len(phase) for phase in phases) > 1 for phases, _, _ in found]
+    def _in_turn(
+        self, tables: Sequence[PhaseTable], rows: Ints, kind: Kind, numbers: Ints
+    ) -> ConfigurationTable:
+        def summed(each: Sequence[Floats]) -> Floats:
+            parts = [values[own] for values, own in zip(each, rows.T, strict=True)]
+            total: Floats = np.column_stack(parts).sum(axis=1)
+            return total
+
+        def phases_of(number: int) -> Phases:
+            return tuple(table.options(int(row)) for table, row in zip(tables, rows[number], strict=True))
+
+        gpus = numbers * kind[1]
         return ConfigurationTable(
             self.task,
-            kinds,
-            counts,
-            np.array([seconds for _, _, seconds in found]) + self.task.sync_s * np.array(several, dtype=bool),
-            np.array([cores for cores, _, _ in host]),
-            np.array([mib for _, mib, _ in host]),
-            np.array([even for _, _, even in host], dtype=bool),
-            lambda number: found[number][0],
+            (kind,),
+            numbers[:, None],
+            summed([table.time_s(self.task) for table in tables]) + self.task.sync_s,
+            gpus * summed([table["cores_per_gpu"] for table in tables]),
+            gpus * summed([table["host_per_gpu"] for table in tables]),
+            np.ones(len(rows), dtype=bool),
+            phases_of,
         )
 
     def merged(self, tables: Iterable[ConfigurationTable]) -> ConfigurationTable:
@@ -296,7 +269,7 @@ class _Maker:
             sum(part.dropped for part in parts),
         )
 
-    def undominated(self, table: ConfigurationTable, among: NDArray[np.intp]) -> NDArray[np.intp]:
+    def unbeaten(self, table: ConfigurationTable, among: NDArray[np.intp]) -> NDArray[np.intp]:
         """Return those of some configurations that no other beats in time, blocks, cores and host memory.
 
         Those of even configurations are compared by the GPU too, since a node may have little for each.
@@ -310,31 +283,4 @@ class _Maker:
         if table.even[among].all():
             host = [each / gpus for each in host]
         measures = [needs, table.seconds[among], -np.minimum(gpus, self.task.min_gpus), *host]
-        return among[undominated(np.column_stack(measures).astype(np.float64))]
-
-
-def _cores(table: PhaseTable) -> tuple[Floats, NDArray[np.bool_]]:
-    """Return the CPU cores of every phase, and whether each of its GPUs takes as much as any other."""
-    cores, even = np.zeros(len(table)), np.ones(len(table), dtype=bool)
-    first: Floats | None = None
-    for options, picks in zip(table.options, table.picks.T, strict=True):
-        pools = [option.pool for option in options]
-        each = np.array([(pool.cpu_cores_per_gpu, pool.host_memory_mib_per_gpu) for pool in pools])[picks]
-        cores += each[:, 0] * np.array([pool.gpus for pool in pools])[picks]
-        first = each if first is None else first
-        even &= (each == first).all(axis=1)
-    return cores, even
-
-
-def _host(phases: Phases, blocks: Blocks) -> tuple[float, float, bool]:
-    """Return CPU cores, host memory (MiB), and whether each GPU takes as much."""
-    each = [[option.pool for option in phase] for phase in phases]
-    if len(each) == 1:
-        (pools,) = each
-        cores = sum(pool.cpu_cores_per_gpu * pool.gpus for pool in pools)
-        host = sum(pool.host_memory_mib_per_gpu * pool.gpus for pool in pools)
-        return cores, host, len({(p.cpu_cores_per_gpu, p.host_memory_mib_per_gpu) for p in pools}) == 1
-    gpus = sum(size * number for _, size, number in blocks)
-    cores = gpus * sum(max(pool.cpu_cores_per_gpu for pool in pools) for pools in each)
-    host = gpus * sum(max(pool.host_memory_mib_per_gpu for pool in pools) for pools in each)
-    return cores, host, True
+        return among[pareto_front(np.column_stack(measures).astype(np.float64))]

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from libra_plan.models.quantities import Estimate
-from libra_plan.planner.configurations.arrangements import Shape, arrangement_of_shape, shapes_of
-from libra_plan.planner.configurations.pools import PoolOption
-from libra_plan.planner.plan import MemoryMode, RoleChoice
+from libra_plan.planner.configurations.arrangements import Shape, arrangement_of_shape, task_shapes
+from libra_plan.planner.configurations.pools import PoolOption, PoolTable
+from libra_plan.planner.plan import MemoryMode
 from libra_plan.planner.problem import Role, Sharing, Task
 
 __all__ = [
@@ -66,7 +66,7 @@ def own_role(name: str) -> tuple[str, str]:
 
 def any_shapes_of(task: Task) -> list[Shape]:
     """List the shapes of a task, be it one or several that run jointly."""
-    return _joint_shapes(task) if isinstance(task, JointTask) else shapes_of(task)
+    return _joint_shapes(task) if isinstance(task, JointTask) else task_shapes(task)
 
 
 def members_in_first(task: Task, roles: Sequence[Role]) -> int:
@@ -94,24 +94,19 @@ def _cuts(numbers: Sequence[int], member: Task) -> list[tuple[tuple[int, ...], t
     return [cut for cut in cuts if arrangement_of_shape((cut,)) in member.arrangements]
 
 
-def works_s(
-    joint: JointTask, pool: int, option: PoolOption, read: Callable[[Estimate], float]
-) -> tuple[float, float, float, float]:
-    """Return the seconds that a pool works for two members in the first pool, then for two in the second.
+def works_s(joint: JointTask, number: int, pool: PoolTable) -> Floats:
+    """Return the seconds that each pool works for two members in the first pool, then for two in the second.
 
-    Roles that sleep count with falling asleep and waking.
+    `number` is the pool's. Roles that sleep count with falling asleep and waking.
     """
-    members = [member.id for member in joint.members]
-    works = [0.0] * 4
-    for choice in option.pool.choices:
-        member = members.index(own_role(choice.role)[0])
-        works[2 * pool + member] += _role_s(choice, option.pool.memory_mode, read)
-    return works[0], works[1], works[2], works[3]
+    works = np.zeros((len(pool), 4))
+    for role, role_s in zip(pool.members, pool.role_s.T, strict=True):
+        works[:, 2 * number + _member(joint, role.role.id)] += role_s
+    return works
 
 
-def _role_s(choice: RoleChoice, mode: MemoryMode, read: Callable[[Estimate], float]) -> float:
-    option = choice.option
-    return read(option.time_s) + (option.switch_s if mode is MemoryMode.SLEEP else 0.0)
+def _member(joint: JointTask, role: str) -> int:
+    return [member.id for member in joint.members].index(own_role(role)[0])
 
 
 def step_s(joint: JointTask, works: Floats) -> Floats:
@@ -130,5 +125,10 @@ def step_of_pools_s(
     joint: JointTask, pools: Sequence[PoolOption], read: Callable[[Estimate], float]
 ) -> float:
     """Return the step of both members in two pools, seconds."""
-    works = [works_s(joint, number, option, read) for number, option in enumerate(pools)]
-    return float(step_s(joint, np.array(works).sum(axis=0)[None, :])[0])
+    works = np.zeros((1, 4))
+    for number, option in enumerate(pools):
+        sleeps = option.pool.memory_mode is MemoryMode.SLEEP
+        for choice in option.pool.choices:
+            seconds = read(choice.option.time_s) + (choice.option.switch_s if sleeps else 0.0)
+            works[0, 2 * number + _member(joint, choice.role)] += seconds
+    return float(step_s(joint, works)[0])

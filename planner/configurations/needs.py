@@ -14,7 +14,7 @@ __all__ = [
     "block_needs",
     "fits_where",
     "gpus_at_least",
-    "gpus_in_blocks",
+    "gpus_needed_in_blocks",
     "host_needs",
     "takes_no_more",
 ]
@@ -61,7 +61,9 @@ def host_needs(configuration: Configuration) -> tuple[float, float]:
     )
 
 
-def gpus_in_blocks(configuration: Configuration, gpu_class: str, at_least: int, full_node_gpus: int) -> int:
+def gpus_needed_in_blocks(
+    configuration: Configuration, gpu_class: str, at_least: int, full_node_gpus: int
+) -> int:
     """Count GPUs the configuration needs in blocks of at least one size; odd rests do not count.
 
     The count is a valid demand on all the blocks of that size there are, for sizes that do not

@@ -2,41 +2,23 @@
 
 from __future__ import annotations
 
-from operator import le
-from typing import TypeVar
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Front", "insert", "undominated"]
+__all__ = ["combinations", "pareto_front"]
 
-T = TypeVar("T")
-Measures = tuple[float, ...]
-Front = list[tuple[Measures, T]]
-"""Candidates with their measures."""
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Rows = NDArray[np.intp]
 
 _CHUNK = 256
+_BALANCED = 24
 _MOST = 1e300  # stands for what is infinite, so that there is something larger
 
 
-def covers(a: Measures, b: Measures) -> bool:
-    """Return whether `a` is at least as good as `b` in every measure."""
-    return all(map(le, a, b))
-
-
-def insert(front: Front[T], measures: Measures, item: T) -> bool:
-    """Add a candidate in place unless one on the front covers it; drop those it covers.
-
-    Returns whether it was added. Of equals the first stays, so results are deterministic.
-    """
-    if any(covers(theirs, measures) for theirs, _ in front):
-        return False
-    front[:] = [entry for entry in front if not covers(measures, entry[0])]
-    front.append((measures, item))
-    return True
-
-
-def undominated(measures: NDArray[np.float64]) -> NDArray[np.intp]:
+def pareto_front(measures: Floats) -> Rows:
     """Find the rows of `measures`, shape (candidates, measures), that no other row covers.
 
     Returns their numbers, sorted by measures, the first measure first; of equal rows the first
@@ -46,62 +28,88 @@ def undominated(measures: NDArray[np.float64]) -> NDArray[np.intp]:
         return np.zeros(0, dtype=np.intp)
     varies = (measures != measures[0]).any(axis=0)  # measures that are equal in all rows do not matter
     measures = np.minimum(measures[:, varies], _MOST)
-    order = np.lexsort((np.arange(len(measures)), *measures.T[::-1]))
+    order = np.lexsort(measures.T[::-1]) if varies.any() else np.arange(1)
     rows = measures[order]
     if rows.shape[1] <= 1:
         return order[:1]
     if rows.shape[1] == 2:
         best_before = np.concatenate(([np.inf], np.minimum.accumulate(rows[:-1, 1])))
         return order[rows[:, 1] < best_before]
-    return order[_in_steps(rows) if rows.shape[1] == 3 else _in_chunks(rows)]
+    if len(rows) > _CHUNK:
+        fresh = np.concatenate(([True], (rows[1:, :-1] != rows[:-1, :-1]).any(axis=1)))
+        order, rows = order[fresh], rows[fresh]  # of those alike in all but the last measure, the first
+    return order[_in_chunks(rows)]
 
 
-def _in_steps(rows: NDArray[np.float64]) -> NDArray[np.intp]:
-    """Filter sorted rows of three measures: those alike in the first one at a time.
-
-    Of what was kept before only the second measure and the least third one up to it count.
-    """
-    begins = np.flatnonzero(np.concatenate(([True], rows[1:, 0] > rows[:-1, 0])))
-    second, least = np.full(1, -np.inf), np.full(1, np.inf)
-    numbers: list[NDArray[np.intp]] = []
-    for begin, end in zip(begins, np.append(begins[1:], len(rows)), strict=True):
-        own = rows[begin:end, 1:]
-        before = np.concatenate(([np.inf], np.minimum.accumulate(own[:-1, 1])))
-        best = np.minimum(before, least[np.searchsorted(second, own[:, 0], side="right") - 1])
-        kept = np.flatnonzero(own[:, 1] < best)
-        numbers.append(kept + begin)
-        second, least = np.append(second, own[kept, 0]), np.append(least, own[kept, 1])
-        order = np.argsort(second, kind="stable")
-        second, least = second[order], np.minimum.accumulate(least[order])
-    return np.concatenate(numbers)
-
-
-def _in_chunks(rows: NDArray[np.float64]) -> NDArray[np.intp]:
-    """Filter sorted rows of more measures: each chunk against all kept so far, then against itself.
+def _in_chunks(rows: Floats) -> Rows:
+    """Filter sorted rows: each chunk against all kept so far, then against itself.
 
     Earlier rows are no worse in the first measure, so it is not looked at.
     """
     rows = rows[:, 1:]
-    kept = np.empty((0, rows.shape[1]))
-    numbers: list[NDArray[np.intp]] = []
-    for start in range(0, len(rows), _CHUNK):
-        chunk = rows[start : start + _CHUNK]
-        fresh = np.flatnonzero(~_covered(kept, chunk))
-        left = chunk[fresh]
-        among = np.tril(_covering(left, left).T, -1).any(axis=1)  # by an earlier row of the chunk
-        chosen = fresh[~among]
-        kept = np.concatenate((kept, chunk[chosen]))
-        numbers.append(chosen + start)
-    return np.concatenate(numbers)
+    waiting = np.arange(len(rows))
+    if len(rows) > _CHUNK:
+        waiting = waiting[~_beaten_by_balanced(rows)]
+    kept = np.zeros(0, dtype=np.intp)
+    for start in range(0, len(waiting), _CHUNK):
+        chunk = waiting[start : start + _CHUNK]
+        if len(kept):
+            chunk = chunk[~_covering(rows[kept], rows[chunk]).any(axis=0)]
+        among = np.triu(_covering(rows[chunk], rows[chunk]), 1).any(axis=0)  # by an earlier row of the chunk
+        kept = np.concatenate((kept, chunk[~among]))
+    return kept
 
 
-def _covering(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Return for every pair whether a[i] covers b[j], shape (len(a), len(b))."""
-    result = a[:, 0, None] <= b[None, :, 0]
-    for configuration in range(1, a.shape[1]):
-        result &= a[:, configuration, None] <= b[None, :, configuration]
+def _beaten_by_balanced(rows: Floats) -> NDArray[np.bool_]:
+    """Whether an earlier row that is good in all measures covers a row: most fall to a few of these."""
+    spread = np.ptp(rows, axis=0)
+    score = (rows / np.where(spread > 0, spread, 1.0)).sum(axis=1)
+    balanced = np.sort(np.argpartition(score, _BALANCED)[:_BALANCED])
+    earlier = balanced[:, None] < np.arange(len(rows))[None, :]
+    return np.asarray((_covering(rows[balanced], rows) & earlier).any(axis=0))
+
+
+def _covering(a: Floats, b: Floats) -> NDArray[np.bool_]:
+    """Whether a[i] is at least as good as b[j] in every measure, for every pair."""
+    result = np.ones((len(a), len(b)), dtype=bool)
+    columns = zip(np.ascontiguousarray(a.T), np.ascontiguousarray(b.T), strict=True)  # much faster by column
+    for mine, theirs in columns:
+        result &= mine[:, None] <= theirs[None, :]
     return result
 
 
-def _covered(kept: NDArray[np.float64], chunk: NDArray[np.float64]) -> NDArray[np.bool_]:
-    return np.asarray(_covering(kept, chunk).any(axis=0))
+def combinations(members: Sequence[tuple[Ints, Floats]], *, same_needs: bool = False) -> tuple[Ints, Ints]:
+    """Combine candidates, one of each member, on as many blocks as the one that needs most.
+
+    A member's candidates are the blocks that each needs, and their measures. A candidate has no place on
+    so many blocks when another one that needs no more than these covers it. With `same_needs` all
+    candidates of a combination need the same number. Returns the candidates' numbers, shape
+    (combinations, members), and the blocks, fewest first.
+    """
+    picks, needs, until = np.zeros((1, 0), dtype=np.int64), np.zeros(1, dtype=np.int64), np.full(1, np.inf)
+    for own, measures in members:
+        order = np.argsort(own, kind="stable")
+        if len(members) > 1 or same_needs:
+            replaced = _replaced_at(own[order], measures[order], same_needs)
+        else:
+            replaced = np.full(len(own), np.inf)
+        together = np.maximum(needs[:, None], own[order][None, :])
+        i, j = np.nonzero(together < np.minimum(until[:, None], replaced[None, :]))
+        picks = np.concatenate((picks[i], order[j][:, None]), axis=1)
+        needs, until = together[i, j], np.minimum(until[i], replaced[j])
+    order = np.argsort(needs, kind="stable")
+    return picks[order], needs[order]
+
+
+def _replaced_at(needs: Ints, measures: Floats, same_needs: bool) -> Floats:
+    """Return for each candidate, sorted by need, the blocks from which on another one covers it."""
+    if not len(needs):
+        return np.zeros(0)
+    measures = measures[:, (measures != measures[0]).any(axis=0)]
+    covering = _covering(measures, measures)
+    if same_needs:
+        covering &= needs[:, None] == needs[None, :]
+    earlier = np.tri(len(needs), k=-1, dtype=bool).T
+    beaten = covering & (earlier | ~covering.T)
+    at: Floats = np.where(beaten, needs[:, None].astype(np.float64), np.inf).min(axis=0)
+    return np.minimum(at, needs + 1.0) if same_needs else at

@@ -8,92 +8,66 @@ and host memory are combined.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
 
 from libra_plan.planner.configurations.capacity import ClassCapacity
 from libra_plan.planner.configurations.packing import are_nested, blocks_around
-from libra_plan.planner.configurations.pareto import Front, insert, undominated
+from libra_plan.planner.configurations.pareto import combinations, pareto_front
 from libra_plan.planner.configurations.phases import PhaseTable
-from libra_plan.planner.problem import Coupling
+from libra_plan.planner.problem import Task
 
 __all__ = ["count_blocks", "shared_phases"]
 
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
 
 def shared_phases(
-    tables: Sequence[PhaseTable], coupling: Coupling, capacity: ClassCapacity, least_gpus: int = 0
-) -> Iterator[tuple[int, int, tuple[int, ...]]]:
+    tables: Sequence[PhaseTable], task: Task, capacity: ClassCapacity
+) -> Iterator[tuple[int, Ints, Ints]]:
     """Choose one row per phase such that all fit the same blocks and each GPU's memory.
 
-    Yields (block size, number of blocks, rows); more blocks only where they gain something, such as
-    the GPUs that the task must have at least.
+    Yields a size of blocks, and for every choice the number of blocks and the rows, shape (choices, phases).
+    There are more blocks only where they gain something, be it the GPUs that the task must have at least.
     """
     for block_gpus in sorted({size for table in tables for _, size in table.kinds}):
-        fronts = [_front(table, coupling, block_gpus, capacity, least_gpus) for table in tables]
-        eligible: list[Front[_Entry]] = [[] for _ in tables]
-        best: Front[tuple[_Entry, ...]] = []  # over all numbers so far: more blocks must gain something
-        for number in sorted({need for front in fronts for need in front}):
-            if number > capacity.rooms(block_gpus):
-                break
-            fresh = False
-            more = -float(min(number * block_gpus, least_gpus))
-            for at, front in enumerate(fronts):
-                for entry in front.get(number, ()):
-                    fresh |= insert(eligible[at], (more, *entry.measures), entry)
-            choices = product(*([entry for _, entry in each] for each in eligible)) if fresh else ()
-            for choice in choices:
-                if any(entry.has_largest for entry in choice) and _fits(choice, capacity.memory_mib):
-                    seconds = sum(entry.seconds for entry in choice)
-                    insert(best, (more, seconds, sum(entry.host_per_gpu for entry in choice)), choice)
-            for _, choice in best:
-                if fresh and any(entry.need == number for entry in choice):
-                    yield block_gpus, number, tuple(entry.row for entry in choice)
+        rows, candidates = [], []
+        for table in tables:
+            needs = count_blocks(table, block_gpus, capacity)
+            possible = np.flatnonzero((needs > 0) & (needs <= capacity.rooms(block_gpus)))
+            measures = _measures(table, task, block_gpus, needs)[possible]
+            front = np.sort(pareto_front(np.column_stack((needs[possible], measures))))
+            rows.append(possible[front])
+            candidates.append((needs[possible[front]], measures[front]))
+        picked, numbers = combinations(candidates)
+        chosen = np.column_stack([own[pick] for own, pick in zip(rows, picked.T, strict=True)])
+        each = [measures[pick] for (_, measures), pick in zip(candidates, picked.T, strict=True)]
+        smaller, more, seconds, peak, left, host = np.stack(each).transpose(2, 1, 0)
+        fits = (peak + left.sum(axis=1)[:, None] - left).max(axis=1) <= capacity.memory_mib
+        fits &= ~smaller.all(axis=1)  # a configuration of smaller blocks
+        more = -np.minimum(numbers * block_gpus, task.min_gpus)
+        compared = np.column_stack((numbers, more, seconds.sum(axis=1), host.sum(axis=1)))
+        possible = np.flatnonzero(fits)
+        kept = np.sort(possible[pareto_front(compared[possible].astype(np.float64))])
+        yield block_gpus, numbers[kept], chosen[kept]
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    """A phase with the blocks it needs; memory in MiB: its peak and what it leaves behind.
+def _measures(table: PhaseTable, task: Task, block_gpus: int, needs: Ints) -> Floats:
+    """Measure what phases on the same blocks are compared in.
 
-    `has_largest` tells whether a block of its own is as large as those of the configuration.
+    The first is 1 for a phase without blocks as large as those: the configuration needs one that has some.
     """
-
-    row: int
-    need: int
-    has_largest: bool
-    seconds: float
-    peak: float
-    left: float
-    host_per_gpu: float
-
-    @property
-    def measures(self) -> tuple[float, ...]:
-        """Return the measures by which phases on the same blocks are compared."""
-        return float(not self.has_largest), self.seconds, self.peak, self.left, self.host_per_gpu
-
-
-def _front(
-    table: PhaseTable, coupling: Coupling, block_gpus: int, capacity: ClassCapacity, least_gpus: int
-) -> dict[int, list[_Entry]]:
-    """List the phases that nothing beats in blocks, time, memory and host memory, by blocks needed."""
-    needs = count_blocks(table, block_gpus, capacity)
-    possible = np.flatnonzero(needs > 0)
     largest = [number for number, (_, size) in enumerate(table.kinds) if size == block_gpus]
-    lacks = (table.blocks[:, largest] > 0).sum(axis=1) == 0
-    seconds = table.time_s(coupling)
-    measures = np.column_stack((needs, lacks, seconds, table.peak, table.left, table.host_per_gpu))
-    front: dict[int, list[_Entry]] = {}
-    compared = np.column_stack((measures, -np.minimum(needs * block_gpus, least_gpus)))
-    for row in possible[undominated(compared[possible].astype(np.float64))]:
-        rest = (float(value) for value in measures[row, 2:])
-        entry = _Entry(int(row), int(needs[row]), not lacks[row], *rest)
-        front.setdefault(entry.need, []).append(entry)
-    return front
+    smaller = ~(table.blocks[:, largest] > 0).any(axis=1)
+    more = -np.minimum(needs * block_gpus, task.min_gpus)
+    return np.column_stack(
+        (smaller, more, table.time_s(task), table["peak"], table["left"], table["host_per_gpu"])
+    )
 
 
-def count_blocks(table: PhaseTable, block_gpus: int, capacity: ClassCapacity) -> NDArray[np.int64]:
+def count_blocks(table: PhaseTable, block_gpus: int, capacity: ClassCapacity) -> Ints:
     """Count, by row, the blocks of one size that hold a phase; 0 where one of its own is larger."""
     sizes = [size for _, size in table.kinds]
     full = capacity.full_node_gpus
@@ -103,9 +77,3 @@ def count_blocks(table: PhaseTable, block_gpus: int, capacity: ClassCapacity) ->
         return np.where((table.blocks[:, larger] > 0).any(axis=1), 0, -(-table.gpus // block_gpus))
     rows = [tuple(zip(sizes, map(int, row), strict=True)) for row in table.blocks]
     return np.array([blocks_around(row, block_gpus, full) or 0 for row in rows], dtype=np.int64)
-
-
-def _fits(choice: tuple[_Entry, ...], memory_mib: float) -> bool:
-    """Check each phase's peak beside what all other phases leave behind."""
-    everything = sum(entry.left for entry in choice)
-    return all(entry.peak + everything - entry.left <= memory_mib for entry in choice)

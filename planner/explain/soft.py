@@ -9,7 +9,7 @@ from itertools import combinations
 from libra_plan.models.topology import Cluster
 from libra_plan.planner.configurations import configurations_of
 from libra_plan.planner.configurations.capacity import capacities
-from libra_plan.planner.configurations.needs import gpus_in_blocks
+from libra_plan.planner.configurations.needs import gpus_needed_in_blocks
 from libra_plan.planner.explain.relax import Relaxation, relaxed
 from libra_plan.planner.plan import Configuration
 from libra_plan.planner.problem import Problem, Task
@@ -203,7 +203,7 @@ def _more_gpus(cluster: Cluster, task: Task, configuration: Configuration, name:
     for size in sorted(
         {1} | {size for owner, size, _ in configuration.blocks if owner == name}, reverse=True
     ):
-        needed = gpus_in_blocks(configuration, name, size, full)
+        needed = gpus_needed_in_blocks(configuration, name, size, full)
         short = -(-needed // size) - capacities(cluster)[name].rooms(size)
         if short > 0:
             amount = short * size / gpus

@@ -13,7 +13,7 @@ from libra_plan.planner.configurations.build import build_configuration
 from libra_plan.planner.configurations.capacity import ClassCapacity, capacities
 from libra_plan.planner.configurations.joint import any_shapes_of, members_in_first
 from libra_plan.planner.configurations.packing import blocks_around
-from libra_plan.planner.configurations.pools import PoolOption, pool_options
+from libra_plan.planner.configurations.pools import PoolOption, pool_options, role_options
 from libra_plan.planner.plan import Configuration, MemoryMode
 from libra_plan.planner.problem import IncumbentRole, IncumbentTask, Problem, Role, Task
 
@@ -119,13 +119,13 @@ def _pools(
     mode: MemoryMode | None,
 ) -> list[PoolOption]:
     (gpu_class,) = now.classes(members)
-    return pool_options(
-        members,
-        rooms[gpu_class],
+    table = pool_options(
+        [role_options(role, {gpu_class: rooms[gpu_class]}) for role in members],
         between_phases=mode,
         fill=task.roles_fill_pools,
         apart=members_in_first(task, members),
     )
+    return table.all_options()
 
 
 def _blocks(phases: Phases, rooms: Mapping[str, ClassCapacity]) -> Blocks:

@@ -22,7 +22,7 @@ from libra_plan.models.topology import Cluster, GpuId
 from libra_plan.planner.configurations import ConfigurationTable, configurations_of
 from libra_plan.planner.configurations.capacity import ClassCapacity, block_rooms, capacities
 from libra_plan.planner.configurations.known import KnownConfigurations
-from libra_plan.planner.configurations.needs import block_needs, gpus_in_blocks, host_needs
+from libra_plan.planner.configurations.needs import block_needs, gpus_needed_in_blocks, host_needs
 from libra_plan.planner.optimize.incumbent import held_configurations
 from libra_plan.planner.optimize.joint import held_jointly, joint_tasks, shares_now
 from libra_plan.planner.plan import Configuration
@@ -89,7 +89,7 @@ class Candidate:
     def gpus_in_blocks(self, gpu_class: str, at_least: int, full_node_gpus: int) -> int:
         """Count the GPUs it takes in blocks of at least one size."""
         if self.held is None:
-            return gpus_in_blocks(self.configuration, gpu_class, at_least, full_node_gpus)
+            return gpus_needed_in_blocks(self.configuration, gpu_class, at_least, full_node_gpus)
         here = [gpus for name, gpus, _ in self.held_gpus if name == gpu_class]
         spans = [span for name, _, span in self.held_gpus if name == gpu_class]
         return at_least * block_rooms(here, at_least, full_node_gpus, spans)

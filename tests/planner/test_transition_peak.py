@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from libra_plan.models.parallelism import Layout
 from libra_plan.models.quantities import exactly
 from libra_plan.planner.configurations.capacity import ClassCapacity
-from libra_plan.planner.configurations.pools import pool_options
+from libra_plan.planner.configurations.pools import pool_options, role_options
 from libra_plan.planner.plan import MemoryMode
 from libra_plan.planner.problem import Role, StageOption
 
@@ -27,7 +27,8 @@ def test_a_switch_fits_in_what_the_pool_was_given(memories):
     """The leaving role sleeps before the entering one wakes, beside what all others leave behind."""
     options = [option_of(memory) for memory in memories]
     roles = [Role(str(at), "reference", (option,)) for at, option in enumerate(options)]
-    pools = [each.pool for each in pool_options(roles, CAPACITY) if each.pool.memory_mode is MemoryMode.SLEEP]
+    table = pool_options([role_options(role, {"a": CAPACITY}) for role in roles])
+    pools = [each.pool for each in table.all_options() if each.pool.memory_mode is MemoryMode.SLEEP]
     asleep = sum(option.asleep_mib for option in options)
     for pool in pools:
         for leaving, entering in permutations(options, 2):
