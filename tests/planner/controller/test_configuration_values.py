@@ -49,6 +49,17 @@ def test_a_change_pays_for_switch_error_and_least_gain() -> None:
         assert values[number] == pytest.approx(task.values[number] * (1 - 0.1 - 2.0 * error - least))
 
 
+def test_a_placement_that_is_kept_is_charged_neither_threshold_nor_error() -> None:
+    """However unsure its step time is: what keeps everything must be worth what it is."""
+    problem = priced(unsure(two_tasks(), 0.1645))
+    task = configuration_values(problem).tasks[0]
+    values, errors = charged(task, problem, RULES, {})
+    assert task.error[task.moved :] == pytest.approx(0.1)
+    assert values[task.moved :] == pytest.approx(task.values[task.moved :])
+    assert not errors[task.moved :].any()
+    assert errors[: task.moved].all()
+
+
 def test_a_waiting_task_is_charged_as_one_that_takes_from_others() -> None:
     """It holds nothing that it could keep, so the larger threshold holds."""
     problem = replace(world(4, [scaling("a", 100.0, 0.9, 4)]), horizon_s=600.0)
