@@ -76,7 +76,7 @@ def _running_jointly(
     where: TaskPlacement,
     references: Sequence[float | None],
 ) -> list[RunningTask]:
-    """Give every member its part of a joint configuration."""
+    """Return every member with its part of a joint configuration."""
     moved = starts_anew(problem, joint, where.roles) if entry.held is None else frozenset()
     return [
         RunningTask(

@@ -61,7 +61,7 @@ class Interrupter:
 
     @contextmanager
     def over(self, stop_solver: Callable[[], None]) -> Iterator[None]:
-        """Let `stop()` reach a solver while it runs."""
+        """Make `stop()` reach a solver while it runs."""
         with self._lock:
             self._stop_solver = stop_solver
         try:
