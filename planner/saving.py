@@ -25,7 +25,7 @@ def plan_in(out: Path, notes: Notes) -> Manifest | None:
             f"the folder's manifest cannot be planned from: {wrong.what}",
             got=wrong.got,
             allowed=wrong.allowed,
-            way_out="move it away to start anew, or name another folder with --out",
+            way_out="move it away to start anew, or name another folder as out (--out)",
             where=wrong.where,
         ) from None
     for line in stored.notes:
@@ -34,7 +34,7 @@ def plan_in(out: Path, notes: Notes) -> Manifest | None:
         generation = stored.manifest.metadata.generation
         notes(
             f"planned from {out / CURRENT} (generation {generation}), taken as running; move it away "
-            "or name another --out to start anew"
+            "or name another folder as out (--out) to start anew"
         )
     return stored.manifest
 

@@ -162,7 +162,7 @@ def change_task(
     >>> lp.change_task("run/", "eval-7b", "pause", reason="maintenance")
     """
     if change == "priority" and weight is None and tier is None:
-        raise InputError("nothing to set", allowed="--weight, --tier or both")
+        raise InputError("nothing to set", allowed="weight (--weight), tier (--tier) or both")
     folder = Path(run)
     require_folder(folder)
     with open_record(folder, state) as store:

@@ -126,7 +126,7 @@ def migrate(engine: sa.Engine) -> None:
                 "the state was written by a newer version",
                 got=f"schema {known}",
                 allowed=f"schema {VERSION} or older",
-                way_out="update libra-plan, or name another state with --state",
+                way_out="update libra-plan, or name another state (--state)",
             )
         if known < VERSION:
             _ALL.create_all(connection)

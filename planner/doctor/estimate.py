@@ -117,7 +117,7 @@ def _equal_nodes(manifest: Manifest) -> ClusterFlags:
         raise InputError(
             "an estimate needs the cluster that the plan was made for",
             got="a manifest of nodes with names or sizes of their own",
-            way_out="name it with --cluster, or leave --profiles out for bounds",
+            way_out="name it as cluster (--cluster), or leave profiles (--profiles) out for bounds",
         )
     (size,) = sizes
     return ClusterFlags(gpus=size * len(nodes), gpus_per_node=size, gpu_class=classes.pop())

@@ -118,7 +118,7 @@ def drift(
         raise InputError(
             "no window is of a role of the workload",
             allowed=", ".join(f"{each.id}/{role.id}" for each in tasks for role in each.roles),
-            way_out="the counter's task and role are those of workload.yaml; a log's task is --task",
+            way_out="the counter's task and role are those of workload.yaml; a log takes task (--task)",
         )
     if out is not None:
         _write(Path(out), found, known)
@@ -132,8 +132,8 @@ def _planned(
     used = manifest.spec.inputs.digests.get(CORRECTIONS)
     if used is not None and used != digest:
         raise InputError(
-            "the plan was made with corrections, and they are not those of --from",
-            got="no --from" if digest is None else f"sha256 {digest[:12]}…",
+            "the plan was made with corrections, and they are not those of before (--from)",
+            got="no before (--from)" if digest is None else f"sha256 {digest[:12]}…",
             allowed=f"the file with sha256 {used[:12]}…",
             way_out="name the file that solve was given",
         )

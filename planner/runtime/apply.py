@@ -243,7 +243,9 @@ def resume(
     with _opened(folder, None, dry_run, settings) as opened:
         if not opened.state.open:
             raise InputError(
-                "no hand-over is unfinished here", got=folder, way_out="name a manifest, or another --folder"
+                "no hand-over is unfinished here",
+                got=folder,
+                way_out="name a manifest, or another folder (--folder)",
             )
         return opened.go_on(back=back)
 

@@ -46,7 +46,7 @@ class GpuReport:
 
 _WAYS = {
     GpuUse.BUSY: "stop their holders",
-    GpuUse.UNKNOWN: "where you know that the unknown ones are free, add --allow-unknown-gpus",
+    GpuUse.UNKNOWN: "if you know that the unknown are free, add allow_unknown_gpus (--allow-unknown-gpus)",
 }
 
 GpuCheck = Callable[[str, tuple[GpuEntry, ...]], tuple[GpuReport, ...]]

@@ -138,7 +138,7 @@ def _begin(loaded: LoadedProfile, samples_per_rank: int | None, current: int, mo
     if samples_per_rank is None:
         raise InputError(
             "a training rank's batch must be known",
-            got="no --samples-per-rank",
+            got="no samples_per_rank (--samples-per-rank)",
             way_out="add it: the optimizer's batch divided by the data-parallel ranks",
         )
     return training_batch(samples_per_rank, current)
@@ -147,7 +147,10 @@ def _begin(loaded: LoadedProfile, samples_per_rank: int | None, current: int, mo
 def _limits(limit_mib: float | None, recording: str | Path | None, window_s: float) -> Sequence[float]:
     """Return the available memory: as stated, or of every window of a recording."""
     if (limit_mib is None) == (recording is None):
-        raise InputError("how much memory there is must be known", allowed="one of --limit-mib, --recording")
+        raise InputError(
+            "how much memory there is must be known",
+            allowed="one of limit_mib (--limit-mib), recording (--recording)",
+        )
     if recording is None:
         return [limit_mib or 0.0]
     found = list(main_process_memory_by_window(RecordingReader(Path(recording)), window_s))
@@ -156,7 +159,7 @@ def _limits(limit_mib: float | None, recording: str | Path | None, window_s: flo
             "the recording does not tell whose memory is whose",
             got=shown(recording),
             allowed="samples with total and used memory, and the processes that hold it",
-            way_out="record outside of the container, or state --limit-mib",
+            way_out="record outside of the container, or state limit_mib (--limit-mib)",
         )
     return found
 

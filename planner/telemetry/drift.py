@@ -102,7 +102,7 @@ def _key(window: WorkWindow, specs: Mapping[tuple[str, str], RoleSpec]) -> tuple
             "the recording names no task, and several have such a role",
             got=window.role,
             allowed=", ".join(task for task, _ in alike),
-            way_out="name the task with --task",
+            way_out="name the task as task (--task)",
         )
     return alike[0] if alike else None
 
@@ -129,7 +129,7 @@ class _Models:
             raise InputError(
                 f"role {spec.id} has profiles of several GPU classes",
                 got=", ".join(classes),
-                way_out="name the one it ran on with --gpu-class",
+                way_out="name the one it ran on as gpu_class (--gpu-class)",
             )
         self.phase, self.fitted = phase, [fit(each) for each in fits]
 

@@ -25,7 +25,7 @@ def local_cluster(cards: Sequence[Card], class_of: Mapping[str, str]) -> Cluster
         raise ClusterError(
             "no whole GPU on this machine",
             got=f"{len(cards)} cards, {sum(bool(card.mig) for card in cards)} of them in MIG mode",
-            way_out="name the cluster with --gpus N or --cluster FILE",
+            way_out="name the cluster with gpus (--gpus N) or cluster (--cluster FILE)",
         )
     name = platform.node() or "local"
     cores = psutil.cpu_count(logical=True)
@@ -50,6 +50,6 @@ def _gpu(node: str, card: Card, class_of: Mapping[str, str]) -> Gpu:
         raise ClusterError(
             f"NVML does not report the memory of GPU {card.index}",
             got=card.name,
-            way_out="state it in a cluster file (gpu_memory_mib) and give --cluster",
+            way_out="state it in a cluster file (gpu_memory_mib) and give it as cluster (--cluster)",
         )
     return Gpu(GpuId(node, card.index), class_of[card.name], card.memory_mib, card.uuid)

@@ -138,7 +138,7 @@ def read_cards() -> tuple[Card, ...]:
             "the GPUs of this machine cannot be read",
             got=f"NVML: {error}",
             allowed="a machine with an NVIDIA driver that answers",
-            way_out="name the cluster with --gpus N or --cluster FILE",
+            way_out="name the cluster with gpus (--gpus N) or cluster (--cluster FILE)",
         ) from None
     try:
         return tuple(_card(nvml, index) for index in range(nvml.nvmlDeviceGetCount()))

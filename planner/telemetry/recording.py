@@ -229,7 +229,9 @@ def _locked(folder: Path) -> BinaryIO:
     except BlockingIOError:
         file.close()
         raise LockedError(
-            "another monitor records into the folder", got=folder, way_out="name another folder with --out"
+            "another monitor records into the folder",
+            got=folder,
+            way_out="name another folder as out (--out)",
         ) from None
     return file
 

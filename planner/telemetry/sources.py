@@ -180,6 +180,6 @@ def _open_local(name: str, clocks: Clocks, timeouts: SourceTimeouts) -> SampleSo
             "the GPUs of this machine cannot be read",
             got=why or "no nvidia-smi on PATH",
             allowed="a machine with an NVIDIA driver",
-            way_out="run it on a GPU node, or name another --source: a recording, a URL, simulated",
+            way_out="run it on a GPU node, or name another source (--source): a recording, a URL, simulated",
         )
     return smi.SmiSource(node, clocks, timeouts)

@@ -154,7 +154,7 @@ def node_windows(played: Iterable[RecordedSample], window_s: float) -> Iterator[
             "a window needs a length",
             got=f"{window_s:g} s",
             allowed="more than 0 s",
-            way_out="leave --window out for one window over everything",
+            way_out="leave window_s (--window) out for one window over everything",
         )
     return _cut(played, window_s)
 

@@ -28,7 +28,7 @@ def test_a_plan_from_a_manifest_says_where_it_was_found_and_how_to_start_anew(ca
     assert "planned from" not in call("solve", work, "--gpus", 2, "--out", "run").err
     again = call("solve", work, "--gpus", 2, "--out", "run").err
     assert "planned from run/manifest.json (generation 1), taken as running" in again
-    assert "name another --out to start anew" in again
+    assert "name another folder as out (--out) to start anew" in again
 
 
 @pytest.mark.parametrize("verb", ["solve", "explain"])

@@ -41,7 +41,7 @@ def test_a_digest_to_paste_in_is_not_offered(call, folder):
     path.write_text(json.dumps(data))
     ran = call("solve", folder, "--gpus", 4, "--out", "run")
     assert ran.code == 2
-    assert "move it away to start anew, or name another folder with --out" in ran.err
+    assert "move it away to start anew, or name another folder as out (--out)" in ran.err
     for words in (("solve", folder, "--gpus", 4, "--out", "run"), ("validate", "run"), ("launch", "run")):
         said = call(*words).err
         assert said.count("sha256:") == 1

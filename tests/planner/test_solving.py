@@ -94,7 +94,7 @@ def test_the_manifest_in_the_output_folder_is_taken_as_running(folder, tmp_path)
     assert [line.partition(":")[0] for line in said if "manifest.json" in line] == [
         "written",
         f"planned from {tmp_path / 'run' / 'manifest.json'} (generation 1), taken as running; move it away "
-        "or name another --out to start anew",
+        "or name another folder as out (--out) to start anew",
         "unchanged",
     ]
     assert again.to_manifest() == first.to_manifest()

@@ -39,9 +39,9 @@ class ReaderFacts:
         if self.gpus is None:
             raise InputError(
                 f"{what} gives tokens only as a rate per GPU",
-                got="no --gpus",
+                got="no gpus (--gpus)",
                 allowed="--gpus N, of the whole run",
-                way_out="add --gpus",
+                way_out="add gpus (--gpus)",
             )
         return self.gpus
 
