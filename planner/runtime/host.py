@@ -176,5 +176,5 @@ def refuse_survivors(state: LaunchState | None) -> None:
         raise LaunchError(
             f"processes of generation {state.generation} still run",
             got=", ".join(left),
-            way_out="stop them first (Ctrl-C in their launch), or take another folder (--folder) for other GPUs",
+            way_out="stop them first (Ctrl-C in their launch), or use another folder (--folder) for others",
         )
