@@ -47,8 +47,8 @@ def read_cluster(folder: ProfilesFolder, flags: ClusterFlags, notes: Notes) -> C
     if flags.local:
         return _local(folder, measured)
     if flags.gpus is not None:
-        check_count("gpus (--gpus)", flags.gpus)
-        check_count("gpus_per_node (--gpus-per-node)", flags.gpus_per_node)
+        check_count("gpus (--gpus)", flags.gpus, most=1_000_000)
+        check_count("gpus_per_node (--gpus-per-node)", flags.gpus_per_node, most=1_024)
         return _uniform(flags, flags.gpus, measured)
     if isinstance(flags.cluster, Cluster):
         return flags.cluster

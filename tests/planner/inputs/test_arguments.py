@@ -11,7 +11,7 @@ from libra_plan.errors import InputError
 from libra_plan.planner.inputs.arguments import check_count, check_number
 
 
-@pytest.mark.parametrize("gpus", ["8", 8.0, True, 0, -1])
+@pytest.mark.parametrize("gpus", ["8", 8.0, True, 0, -1, 10**9])
 def test_gpus_that_are_no_whole_number_are_refused(gpus):
     """Text that looks like a number came out as a TypeError from deep inside."""
     with pytest.raises(
