@@ -15,7 +15,7 @@ from libra_plan.planner.inputs.arguments import check_count, check_number
 def test_gpus_that_are_no_whole_number_are_refused(gpus):
     """Text that looks like a number came out as a TypeError from deep inside."""
     with pytest.raises(
-        InputError, match=r"^gpus \(--gpus\) is no whole number; got .*; allowed: .* ≥ 1; give"
+        InputError, match=r"^gpus \(--gpus\) is no whole number; got .*; allowed: .* ≥ 1 and ≤ 1000000; give"
     ):
         lp.solve("profiles", gpus=gpus)
     with pytest.raises(InputError, match=r"gpus_per_node \(--gpus-per-node\)"):
